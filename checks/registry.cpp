@@ -39,7 +39,8 @@ MathSet own_math() {
           .erf = kErfUlp,
           .erfc = kErfcUlp,
           .rsqrt = kRsqrtUlp,
-          .sqrt = 0.5};
+          .sqrt = 0.5,
+          .pow = kPowUlp};
 }
 
 }  // namespace ampcheck::checks

@@ -3,6 +3,8 @@
 // Elementary fp32 functions shared by the CPU and the CUDA kernels: one source, the same bits on
 // both sides (a NaN is a NaN, its payload is the machine's).
 //
+// pow alone works in fp64, since its exponent multiplies the error of a logarithm.
+//
 // Every function is branch-free: integer exponent arithmetic, polynomials by Horner's rule with
 // explicit fma, and selects, so that `for (i) y[i] = f(x[i])` vectorises. Built with contraction off
 // (-ffp-contract=off, --fmad=false), round to nearest, subnormals kept.
@@ -34,6 +36,7 @@ inline constexpr int kErfUlp = 1;      // measured maximum 0.9630
 inline constexpr int kErfcUlp = 3;     // measured maximum 2.5619
 inline constexpr int kSigmoidUlp = 3;  // measured maximum 2.4019
 inline constexpr int kRsqrtUlp = 2;    // measured maximum 1.4903
+inline constexpr int kPowUlp = 1;      // of two arguments: sampled maximum 0.5000
 
 // ---- bits -------------------------------------------------------------------------------------
 
@@ -64,6 +67,31 @@ AMPCHECK_HD std::uint32_t select(bool take, std::uint32_t yes, std::uint32_t no)
 #endif
 }
 
+AMPCHECK_HD std::uint64_t to_bits(double x) {
+#if defined(__CUDA_ARCH__)
+  return static_cast<std::uint64_t>(__double_as_longlong(x));
+#else
+  return __builtin_bit_cast(std::uint64_t, x);
+#endif
+}
+
+AMPCHECK_HD double from_bits(std::uint64_t bits) {
+#if defined(__CUDA_ARCH__)
+  return __longlong_as_double(static_cast<long long>(bits));
+#else
+  return __builtin_bit_cast(double, bits);
+#endif
+}
+
+AMPCHECK_HD double select(bool take, double yes, double no) {
+#if defined(__CUDA_ARCH__)
+  return take ? yes : no;
+#else
+  const std::uint64_t mask = std::uint64_t{0} - static_cast<std::uint64_t>(take);
+  return from_bits((to_bits(yes) & mask) | (to_bits(no) & ~mask));
+#endif
+}
+
 AMPCHECK_HD float select(bool take, float yes, float no) { return from_bits(select(take, to_bits(yes), to_bits(no))); }
 
 AMPCHECK_HD float abs(float x) { return from_bits(to_bits(x) & 0x7fffffffu); }
@@ -87,6 +115,22 @@ AMPCHECK_HD float fma(float x, float y, float z) {
   return __fmaf_rn(x, y, z);
 #else
   return __builtin_fmaf(x, y, z);
+#endif
+}
+
+AMPCHECK_HD double fma(double x, double y, double z) {
+#if defined(__CUDA_ARCH__)
+  return __fma_rn(x, y, z);
+#else
+  return __builtin_fma(x, y, z);
+#endif
+}
+
+AMPCHECK_HD double divide(double x, double y) {
+#if defined(__CUDA_ARCH__)
+  return __ddiv_rn(x, y);
+#else
+  return x / y;
 #endif
 }
 
@@ -188,6 +232,56 @@ AMPCHECK_HD float log_edges(float x, float inside) {
   const float zero = select(x == 0.0f, from_bits(0x80000000u | kInfinityBits), upper);
   return select(x < 0.0f, from_bits(kNanBits), zero);
 }
+
+// Adding it rounds to an integer, which is left in the low bits.
+inline constexpr double kWholeMagic = 0x1.8p+52;
+
+/// log2(a) of a positive float in fp64: a = 2^e m with m in [sqrt(1/2), sqrt(2)), and log m = 2 atanh(s) by its series
+/// s + s^3/3 + ... + s^19/19, which leaves 2^-55 of it for |s| = |m - 1| / (m + 1) <= 0.1716.
+AMPCHECK_HD double log2_of(float a) {
+  constexpr std::uint64_t kSqrtHalf = 0x3fe6a09e667f3bcdu;
+  const std::uint64_t bits = to_bits(static_cast<double>(a));  // of a subnormal float too a normal number
+  const std::uint64_t offset = (bits - kSqrtHalf) & 0xfff0000000000000u;
+  const double e = static_cast<double>(static_cast<std::int64_t>(offset) >> 52);
+  const double m = from_bits(bits - offset);
+  const double s = divide(m - 1.0, m + 1.0);
+  const double q = s * s;
+  double p = 1.0 / 19;
+  p = fma(p, q, 1.0 / 17);
+  p = fma(p, q, 1.0 / 15);
+  p = fma(p, q, 1.0 / 13);
+  p = fma(p, q, 1.0 / 11);
+  p = fma(p, q, 1.0 / 9);
+  p = fma(p, q, 1.0 / 7);
+  p = fma(p, q, 1.0 / 5);
+  p = fma(p, q, 1.0 / 3);
+  p = fma(p, q, 1.0);
+  constexpr double kTwoLog2E = 0x1.71547652b82fep+1;
+  return fma(s * p, kTwoLog2E, e);
+}
+
+/// 2^t for |t| <= 1000 in fp64: exp(z) by its series to z^12/12!, which leaves 2^-52 for |z| <= ln 2 / 2.
+AMPCHECK_HD double exp2_of(double t) {
+  constexpr double kLn2 = 0x1.62e42fefa39efp-1;
+  const double shifted = t + kWholeMagic;
+  const double z = (t - (shifted - kWholeMagic)) * kLn2;
+  double p = 1.0 / 479001600;
+  p = fma(p, z, 1.0 / 39916800);
+  p = fma(p, z, 1.0 / 3628800);
+  p = fma(p, z, 1.0 / 362880);
+  p = fma(p, z, 1.0 / 40320);
+  p = fma(p, z, 1.0 / 5040);
+  p = fma(p, z, 1.0 / 720);
+  p = fma(p, z, 1.0 / 120);
+  p = fma(p, z, 1.0 / 24);
+  p = fma(p, z, 1.0 / 6);
+  p = fma(p, z, 0.5);
+  p = fma(p, z, 1.0);
+  p = fma(p, z, 1.0);
+  return p * from_bits((to_bits(shifted) - to_bits(kWholeMagic) + 1023u) << 52);
+}
+
+AMPCHECK_HD bool is_whole(double x) { return (x + kWholeMagic) - kWholeMagic == x; }
 
 }  // namespace detail
 
@@ -310,6 +404,24 @@ AMPCHECK_HD float erfc(float x) {
 AMPCHECK_HD float sigmoid(float x) {
   const float e = exp(-abs(x));
   return divide(select(x < 0.0f, e, 1.0f), 1.0f + e);
+}
+
+/// x^p as C has it: 1 for p = 0 and for x = 1, NaN for x < 0 unless p is a whole number, the sign of x for odd p.
+AMPCHECK_HD float pow(float x, float p) {
+  const float a = abs(x);
+  const bool zero = a == 0.0f, infinite = to_bits(a) == kInfinityBits;
+  const double size = detail::log2_of(a);
+  const double huge = static_cast<double>(from_bits(kInfinityBits));
+  const double logarithm = select(zero, -huge, select(infinite, huge, select(a == a, size, static_cast<double>(a))));
+  const double power = static_cast<double>(p) * logarithm;
+  const double clamped = select(power < -200.0, -200.0, select(power > 200.0, 200.0, power));
+  const float value = static_cast<float>(detail::exp2_of(clamped));  // 2^-200 is 0 and 2^200 infinite
+  const bool whole = detail::is_whole(static_cast<double>(p));
+  const bool odd = whole & !detail::is_whole(0.5 * static_cast<double>(p));
+  const float with_sign = select(odd, copysign(value, x), value);
+  const float inside = select((x < 0.0f) & !infinite & !whole, from_bits(kNanBits), with_sign);
+  const bool one = (p == 0.0f) | (x == 1.0f) | ((a == 1.0f) & (to_bits(abs(p)) == kInfinityBits));
+  return select(one, 1.0f, inside);
 }
 
 }  // namespace ampcheck::kernels::math

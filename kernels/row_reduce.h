@@ -4,6 +4,9 @@
 // The order of a row's sum, and of its maximum: lane l of 32 takes elements l, l + 32, l + 64, ... in this order,
 // starting from 0 (-inf for the maximum); then the lanes join as a tree, lane l with l + 16, l + 8, l + 4, l + 2, l
 // + 1. On CUDA a row is a warp, so both devices give the same bits.
+//
+// The order of a running sum: blocks of 32 one after the other; in a block number l takes the one 1, 2, 4, 8, 16 before
+// it in turn (Hillis and Steele 1986), and then the last sum of the block before.
 #pragma once
 
 #include <algorithm>
@@ -31,6 +34,23 @@ float join_in_lanes(std::int64_t n, float start, const F& f, const Join& join) {
   for (int width = kLanes / 2; width > 0; width /= 2)
     for (int l = 0; l < width; ++l) lane[l] = join(lane[l], lane[l + width]);
   return lane[0];
+}
+
+/// f(0), f(0) + f(1), ... in the order above into out[0], out[1], ...; `reversed`: f(n - 1), f(n - 1) + f(n - 2), ...
+/// into out[n - 1], out[n - 2], ...
+template <class F>
+void scan_in_lanes(std::int64_t n, bool reversed, const F& f, float* __restrict__ out) {
+  float before = 0.0f;
+  for (std::int64_t first = 0; first < n; first += kLanes) {
+    const std::int64_t count = std::min<std::int64_t>(kLanes, n - first);
+    alignas(64) float lane[kLanes] = {};
+    for (std::int64_t l = 0; l < count; ++l) lane[l] = f(reversed ? n - 1 - first - l : first + l);
+    for (int step = 1; step < kLanes; step *= 2)
+      for (int l = kLanes - 1; l >= step; --l) lane[l] = lane[l - step] + lane[l];
+    for (float& value : lane) value = before + value;
+    for (std::int64_t l = 0; l < count; ++l) out[reversed ? n - 1 - first - l : first + l] = lane[l];
+    before = lane[kLanes - 1];
+  }
 }
 
 struct Sum {
@@ -83,6 +103,7 @@ inline RowOperand per_row(const TensorView& view) { return {Operand(view), 1}; }
 //   row.sum(f), row.max(f)  over f(i), in the order above
 //   row.once(k, f)        f itself, or what computes it once and keeps it where that is cheaper; k = 0 or 1 names the
 //   room row.out(k, f)         output k = f(i) for every i, rounded to its dtype; nothing if the output is absent
+//   row.scan(k, reversed, f)  output k = the running sum of f(i), from the last element on if reversed
 //   row.save(k, value)    output k of one element a row
 // Inputs and outputs are numbered as they were given to row_reduce.
 
@@ -160,6 +181,13 @@ class HostRow {
     const RowOperand& to = out_[static_cast<std::size_t>(k)];
     if (to.operand.data != nullptr) write(to.operand, row_ * to.length, size_, fill(0, f));
   }
+  template <class F>
+  void scan(int k, bool reversed, const F& f) const {
+    const RowOperand& to = out_[static_cast<std::size_t>(k)];
+    float* const result = const_cast<float*>(memory_.data());
+    scan_in_lanes(size_, reversed, f, result);
+    write(to.operand, row_ * to.length, size_, result);
+  }
   void save(int k, float value) const {
     const RowOperand& to = out_[static_cast<std::size_t>(k)];
     if (to.operand.data != nullptr) write(to.operand, row_, 1, &value);
@@ -217,6 +245,22 @@ class DeviceRow {
     const RowOperand& to = a_.out[k];
     if (to.operand.data == nullptr) return;
     for (std::int64_t i = lane_; i < a_.size; i += kLanes) store(to.operand, row_ * to.length + i, f(i));
+  }
+  template <class F>
+  __device__ void scan(int k, bool reversed, const F& f) const {
+    const RowOperand& to = a_.out[k];
+    float before = 0.0f;
+    for (std::int64_t first = 0; first < a_.size; first += kLanes) {  // every lane takes part in the exchanges
+      const std::int64_t i = first + lane_, at = reversed ? a_.size - 1 - i : i;
+      float value = i < a_.size ? f(at) : 0.0f;
+      for (int step = 1; step < kLanes; step *= 2) {
+        const float other = __shfl_up_sync(~0u, value, step);
+        value = lane_ >= step ? other + value : value;
+      }
+      value = before + value;
+      if (i < a_.size) store(to.operand, row_ * to.length + at, value);
+      before = __shfl_sync(~0u, value, kLanes - 1);
+    }
   }
   __device__ void save(int k, float value) const {
     if (a_.out[k].operand.data != nullptr && lane_ == 0) store(a_.out[k].operand, row_, value);

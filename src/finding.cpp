@@ -9,6 +9,12 @@ std::int64_t CaseResult::elements() const {
   return n;
 }
 
+std::int64_t CaseResult::open() const {
+  std::int64_t n = 0;
+  for (const CheckResult& check : checks) n += judges_values(check.id) ? check.range : 0;
+  return n;
+}
+
 std::int64_t CaseResult::blind() const {
   std::int64_t n = 0;
   for (const CheckResult& check : checks) n += check.blind;

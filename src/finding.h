@@ -32,7 +32,9 @@ struct CheckResult {
   std::int64_t blind = 0;     ///< of these: the interval accepts both 0 and twice the value
   std::int64_t unusual = 0;   ///< of these: outside the calibrated interval
   std::int64_t range = 0;     ///< of these: unjudged, an intermediate leaves the compute type's range
-  std::int64_t failed = 0;    ///< elements outside
+  /// Of these: right by a further form of the formula alone, or by a regrouping of it alone.
+  std::int64_t by_forms = 0, by_regrouping = 0;
+  std::int64_t failed = 0;  ///< elements outside
   double max_ratio =
       0;  ///< largest |got - value| beyond the storage rounding, in units of the radius of the form that fits best
   std::vector<Element> worst;
@@ -79,6 +81,7 @@ struct CaseResult {
       {};  ///< of that case, or of this one where none is smaller: the few numbers that the failure takes, in words
 
   std::int64_t elements() const;
+  std::int64_t open() const;  ///< of these: not judged (CheckResult::range)
   std::int64_t blind() const;
   std::int64_t unusual() const;
   std::int64_t unjudged() const;

@@ -6,6 +6,8 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -58,7 +60,16 @@ struct OutputSpec {
   std::string dims = {};  ///< one symbol a dimension; used where there is no formula
 };
 
-using AttributeValue = std::variant<double, std::string>;
+/// A number or text. Numbers of any type are kept as double: an int makes no double in braces by itself, so that
+/// {0.5, 2} would not compile.
+class AttributeValue : public std::variant<double, std::string> {
+ public:
+  AttributeValue() = default;
+  template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
+  AttributeValue(T number) : variant(static_cast<double>(number)) {}  // NOLINT: meant to convert
+  AttributeValue(std::string text) : variant(std::move(text)) {}      // NOLINT
+  AttributeValue(const char* text) : variant(std::string(text)) {}    // NOLINT
+};
 
 /// Attributes of one call by name; numbers print shortest, booleans are 0 and 1.
 class Attributes {
@@ -97,7 +108,7 @@ using Dims = std::map<std::string, std::int64_t>;
 /// Largest error of a function in ulps of its result (ulp of the compute type).
 struct MathSet {
   std::string name;
-  double exp = 1, expm1 = 1, log = 1, log1p = 1, tanh = 2, erf = 1, erfc = 3, rsqrt = 1, sqrt = 0.5;
+  double exp = 1, expm1 = 1, log = 1, log1p = 1, tanh = 2, erf = 1, erfc = 3, rsqrt = 1, sqrt = 0.5, pow = 1;
 };
 
 /// What the kernel promises about its arithmetic; every interval is derived from this.

@@ -62,6 +62,23 @@ Known known(const FloatFormat& format) {
   return format == kE5m2 ? Known::e5m2 : Known::none;
 }
 
+/// Which of the loops' shorter ways give the same codes; after everything else is known.
+void set_short_ways(EncodeParams& p, const FloatFormat& format, const RoundingMode& mode, const FloatFormat& source) {
+  p.limit_is_nan = p.infinity_code == p.nan_code;
+  p.directed = p.limit_positive != p.limit_negative;
+  p.unusual = p.drop_negative_zero || p.nan_positive || p.flush_below != 0;
+  const bool plain =
+      !p.directed && !p.remap && !p.scale && !p.unusual && format.max_exponent() <= source.max_exponent();
+  p.simple = plain && p.infinity_code == p.limit_positive;
+  p.inward = plain && p.infinity_code == p.limit_positive + 1;
+  const bool beyond = mode.rounding == Rounding::nearest_even ? p.simple && p.limit_positive > p.max_code
+                                                              : mode.rounding == Rounding::toward_zero && p.inward;
+  if (source == kFp32 && beyond) p.known = known(format);
+  // Up to max_finite nothing overflows; zeros and subnormals of formats without their own rules go the common way.
+  if (source == kFp64 && !p.scale && !p.drop_negative_zero && !p.nan_positive && p.shift > 0)
+    p.most_normal = std::bit_cast<std::uint64_t>(format.max_finite());
+}
+
 }  // namespace
 
 EncodeParams encode_params(const FloatFormat& format, const RoundingMode& mode, const FloatFormat& source) {
@@ -89,19 +106,7 @@ EncodeParams encode_params(const FloatFormat& format, const RoundingMode& mode, 
   p.nan_code = format.nan_code();
   p.seed = mode.seed;
   set_overflow(p, format, mode.overflow);
-  p.limit_is_nan = p.infinity_code == p.nan_code;
-  p.directed = p.limit_positive != p.limit_negative;
-  p.unusual = p.drop_negative_zero || p.nan_positive || p.flush_below != 0;
-  const bool plain =
-      !p.directed && !p.remap && !p.scale && !p.unusual && format.max_exponent() <= source.max_exponent();
-  p.simple = plain && p.infinity_code == p.limit_positive;
-  p.inward = plain && p.infinity_code == p.limit_positive + 1;
-  const bool beyond = mode.rounding == Rounding::nearest_even ? p.simple && p.limit_positive > p.max_code
-                                                              : mode.rounding == Rounding::toward_zero && p.inward;
-  if (source == kFp32 && beyond) p.known = known(format);
-  // Up to max_finite nothing overflows; zeros and subnormals of formats without their own rules go the common way.
-  if (source == kFp64 && !p.scale && !p.drop_negative_zero && !p.nan_positive && p.shift > 0)
-    p.most_normal = std::bit_cast<std::uint64_t>(format.max_finite());
+  set_short_ways(p, format, mode, source);
   if (p.shift == 0 && p.constant_shift) p.rounding = Rounding::toward_zero;  // nothing to round; the limits stay
   return p;
 }

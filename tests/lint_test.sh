@@ -83,6 +83,10 @@ check "after a block in a lambda" "src/a.cpp:25: statements joined by a comma" c
 python3 "$(dirname "$lint")/lint_rules/joined_statements.py" --fix "$tree/src/a.cpp"
 check "mended" "" commas
 grep -q 'a = 1; b = 2;' "$tree/src/a.cpp" || { echo "FAILED mended: $(tail -n 6 "$tree/src/a.cpp")"; failed=1; }
+right_tree
+plant src/a.cpp '' 'int joined(int& a, int (*f)(const char*)) {' '  return ++a, f(";");' '}'
+python3 "$(dirname "$lint")/lint_rules/joined_statements.py" --fix "$tree/src/a.cpp"
+grep -q '++a; return f(";");' "$tree/src/a.cpp" || { echo "FAILED a semicolon in a text: $(tail -n 4 "$tree/src/a.cpp")"; failed=1; }
 
 right_tree
 plant tools/run 'for file in $(ls *.txt); do cd $file; done' 'if [ $x = 1 ]; then rm -rf /"$y"; fi'

@@ -88,6 +88,25 @@ Trial run_trial(const Specimen& specimen, Dtype dtype, const AuditOptions& optio
   return trial;
 }
 
+/// The specimen as an author's op: its formula and contract, no further form.
+void run_alone(const Specimen& specimen, const AuditOptions& options, Trial& trial) {
+  OpDef op = specimen.op;
+  op.forms.resize(1);
+  op.tried_first = 0;
+  op.authored = true;
+  RunOptions run;
+  run.cancel = options.cancel;
+  run.explain = false;
+  for (std::uint64_t i = 0; i < options.seeds; ++i)
+    for (const OpCall& call : cases_of(op.signature, trial.dtype, options.set, options.first_seed + i)) {
+      if (options.cancel != nullptr && options.cancel->load()) throw Interrupted();
+      if (!specimen.correct() && trial.alone_convicted > 0) return;
+      ++trial.alone_cases;
+      if (!convicts(run_case(op, call, run).verdict)) continue;
+      if (trial.alone_convicted++ == 0) trial.alone_case = call.str(op.signature);
+    }
+}
+
 /// By a kernel's name, or by its op's, which stands for all kernels of that op.
 bool selects(const std::string& pattern, const Specimen& specimen) {
   const std::string name = specimen.name();
@@ -120,6 +139,7 @@ std::vector<Trial> audit(const AuditOptions& options) {
           continue;
         try {
           Trial& trial = trials[static_cast<std::size_t>(k)].emplace_back(run_trial(specimen, dtype, options));
+          if (options.formula_alone) run_alone(specimen, options, trial);
           const std::lock_guard lock(mutex);
           if (options.finished) options.finished(trial);
         } catch (const Interrupted&) {
@@ -155,6 +175,8 @@ void Score::add(const Trial& trial) {
   right_class += trial.right_class;
   exact_class += trial.exact_class;
   right_cause += trial.right_cause;
+  alone_trials += trial.alone_cases > 0;
+  alone_found += trial.alone_convicted > 0;
   gates.resize(usual_gates().size(), 0);
   for (std::size_t gate = 0; gate < gates.size(); ++gate) gates[gate] += trial.gate_rejections[gate] > 0;
 }
@@ -164,6 +186,8 @@ void Clean::add(const Trial& trial) {
   ++variants;
   cases += trial.cases;
   alarms += trial.convicted;
+  alone_cases += trial.alone_cases;
+  alone_alarms += trial.alone_convicted;
   gate_cases += trial.gate_cases;
   gate_alarms.resize(usual_gates().size(), 0);
   for (std::size_t gate = 0; gate < gate_alarms.size(); ++gate) gate_alarms[gate] += trial.gate_rejections[gate];

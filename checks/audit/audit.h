@@ -20,10 +20,11 @@ struct Trial;
 struct AuditOptions {
   CaseSet set = CaseSet::standard;
   std::uint64_t seeds = 1, first_seed = 1;
-  std::vector<Dtype> dtypes = {};                        ///< empty: all
-  std::vector<std::string> patterns = {};                ///< of names of specimens or ops, with * and ?; empty: all
-  bool gates = true;                                     ///< measure the usual rules too
-  int jobs = 0;                                          ///< specimens at a time; 0: one per core
+  std::vector<Dtype> dtypes = {};          ///< empty: all
+  std::vector<std::string> patterns = {};  ///< of names of specimens or ops, with * and ?; empty: all
+  bool gates = true;                       ///< measure the usual rules too
+  bool formula_alone = false;  ///< judge each specimen a second time, as an author's op without a further form
+  int jobs = 0;                ///< specimens at a time; 0: one per core
   std::function<void(const Trial&)> finished = nullptr;  ///< takes each complete trial, one at a time
   const std::atomic<bool>* cancel =
       nullptr;  ///< once set, no further case starts; trials that are not complete are left out
@@ -45,6 +46,9 @@ struct Trial {
   std::int64_t gate_cases = 0;                ///< cases at which the usual rules were asked
   std::vector<std::int64_t> gate_rejections;  ///< by gate, of these cases
   std::vector<char> gradcheck;                ///< by rule, whether it rejects; empty beside fp32
+  /// The same by the formula alone: cases, those convicted, and the first of these.
+  std::int64_t alone_cases = 0, alone_convicted = 0;
+  std::string alone_case;
   double seconds = 0;
 
   bool found() const { return convicted > 0; }
@@ -55,9 +59,10 @@ std::vector<Trial> audit(const AuditOptions& options);
 
 struct Score {
   std::int64_t trials = 0, found = 0, right_class = 0, exact_class = 0, right_cause = 0;
-  std::vector<std::int64_t> gates;      ///< defects that each gate rejects somewhere
-  std::int64_t fp32 = 0;                ///< trials at which gradcheck was asked
-  std::vector<std::int64_t> gradcheck;  ///< of these, rejected by each of its rules
+  std::int64_t alone_trials = 0, alone_found = 0;  ///< by the formula alone
+  std::vector<std::int64_t> gates;                 ///< defects that each gate rejects somewhere
+  std::int64_t fp32 = 0;                           ///< trials at which gradcheck was asked
+  std::vector<std::int64_t> gradcheck;             ///< of these, rejected by each of its rules
   void add(const Trial& trial);
   double share(std::int64_t of) const {
     return trials == 0 ? 1.0 : static_cast<double>(of) / static_cast<double>(trials);
@@ -65,6 +70,7 @@ struct Score {
 };
 struct Clean {
   std::int64_t variants = 0, cases = 0, alarms = 0, gate_cases = 0;
+  std::int64_t alone_cases = 0, alone_alarms = 0;
   std::vector<std::int64_t> gate_alarms;  ///< cases in which each gate rejects
   std::int64_t fp32 = 0;
   std::vector<std::int64_t> gradcheck_alarms;  ///< of these kernels

@@ -96,6 +96,7 @@ std::vector<std::size_t> CaseReference::forms() const {
   if (op_.tried_first >= op_.forms.size())
     throw Error("[" + op_.signature.name + "] tried_first, got " + std::to_string(op_.tried_first) + ", want one of " +
                 std::to_string(op_.forms.size()) + " forms");
+  if (formula_alone_) return {0};
   std::vector<std::size_t> order{op_.tried_first};
   for (std::size_t form = 0; form < op_.forms.size(); ++form)
     if (form != op_.tried_first) order.push_back(form);

@@ -45,6 +45,8 @@ class CaseReference {
 
   /// The forms of the op in the order in which the judge tries them.
   std::vector<std::size_t> forms() const;
+  /// From now on the formula is the only form.
+  void take_formula_alone() { formula_alone_ = true; }
   const reference::Recording& recording(std::size_t form = 0) { return form_at(form).recording; }
 
   /// Starts a new probe: cotangents by name ("dy").
@@ -174,6 +176,7 @@ class CaseReference {
     std::unique_ptr<reference::BallEvaluator> balls;
   };
   Declared declared_;
+  bool formula_alone_ = false;
   const reference::BallEvaluator& declared(std::size_t form, Pass pass, const std::string& name);
   int probe_ = 0;
   bool inputs_finite_ = true, cotangents_finite_ = true, tangents_finite_ = true;

@@ -37,6 +37,7 @@ CaseRun::CaseRun(const OpDef& op_in, const OpCall& call_in, const RunOptions& op
 
 CaseRun::CaseRun(const OpDef& op_in, const OpCall& call_in, const RunOptions& options_in, NamedValues inputs)
     : op(op_in), call(call_in), options(options_in), reference(op_in, call_in, std::move(inputs), options_in.device) {
+  if (options.as_written) reference.take_formula_alone();
   for (const TensorSpec& spec : op.signature.inputs)
     if (call.has(spec)) input_tensors_[spec.name] = input_tensor(spec, reference.inputs());
   if (op.forms.empty()) {
@@ -266,25 +267,6 @@ void CaseRun::add_relation(const CheckId& id, Code code, std::int64_t compared, 
     check.worst = std::move(worst);
   }
   checks.push_back(std::move(check));
-}
-
-void save(Dump* dump, const Written& tensor, const TensorView& got, CaseRun& run, Pass pass) {
-  if (dump == nullptr) return;
-  const std::vector<double> held =
-      pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
-  const Interval interval = run.reference.interval(0, pass, tensor.name, tensor.dtype, held);
-  for (std::size_t i = 0; i < interval.how.size(); ++i)  // an element that is not judged may be anything
-    if (interval.how[i] == Judgement::open) {
-      interval.low[i] = -HUGE_VAL;
-      interval.high[i] = HUGE_VAL;
-    }
-  dump->entries.push_back({tensor.name + ".got", tensor.shape, tensor.dtype, to_doubles(got)});
-  dump->entries.push_back(
-      {tensor.name + ".want", tensor.shape, Dtype::fp64, {interval.value.begin(), interval.value.end()}});
-  dump->entries.push_back(
-      {tensor.name + ".low", tensor.shape, tensor.dtype, {interval.low.begin(), interval.low.end()}});
-  dump->entries.push_back(
-      {tensor.name + ".high", tensor.shape, tensor.dtype, {interval.high.begin(), interval.high.end()}});
 }
 
 }  // namespace ampcheck::checks

@@ -95,7 +95,4 @@ struct Subject {
   TensorView got;
 };
 
-/// Adds a judged tensor to a replay's tensors: got, want and the ends of the interval. Nothing without a dump.
-void save(Dump* dump, const Written& tensor, const TensorView& got, CaseRun& run, Pass pass);
-
 }  // namespace ampcheck::checks

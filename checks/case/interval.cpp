@@ -103,6 +103,7 @@ void judge_range(const reference::Ball& ball, bool leaves_finite, Interval& out)
 }
 
 Interval finish(const reference::Ball& ball, Interval out, bool leaves_finite) {
+  out.leaves_finite = leaves_finite;
   set_ends(out);
   bool special = ball.flags != nullptr || !ball.range.finite;
   for (std::size_t i = 0; i < out.radius.size() && !ball.narrow; ++i) special |= !(out.radius[i] <= kFp32.max_finite());
@@ -112,6 +113,12 @@ Interval finish(const reference::Ball& ball, Interval out, bool leaves_finite) {
 }
 
 }  // namespace
+
+Numbers Numbers::separate() const {
+  Numbers out = numbers(count);
+  std::copy(begin(), end(), out.begin());
+  return out;
+}
 
 void round_ends(Dtype dtype, std::span<double> ends) {
   round_values(format(dtype), to_storage(format(dtype)), ends, ends);
@@ -175,6 +182,9 @@ void compare_element(const Interval& interval, std::int64_t at, double got, std:
   const Judgement how = interval.how.empty() ? Judgement::interval : interval.how[i];
   if (how == Judgement::open) {
     ++out.range;
+    out.open = std::isnan(interval.value[i])    ? Comparison::Open::no_value
+               : std::isinf(interval.radius[i]) ? Comparison::Open::no_bound
+                                                : Comparison::Open::left_range;
     return;
   }
   if (!admits(interval, at, got)) {
@@ -243,6 +253,15 @@ Comparison compare(const std::vector<double>& got, const Interval& interval) {
   return out;
 }
 
+namespace {
+
+/// Whether a number lies between two ends, and is not just one that this form leaves open.
+bool by_interval(Judgement how, double got) {
+  return how == Judgement::interval || (how == Judgement::interval_or_nan && !std::isnan(got));
+}
+
+}  // namespace
+
 void accept_form(std::span<const double> got, const Interval& interval, std::int64_t first, Comparison& comparison) {
   auto& outside = comparison.outside;
   const auto begin = std::lower_bound(outside.begin(), outside.end(), first);
@@ -252,9 +271,12 @@ void accept_form(std::span<const double> got, const Interval& interval, std::int
                                  const std::int64_t i = at - first;
                                  const double value = got[static_cast<std::size_t>(i)];
                                  if (!admits(interval, i, value)) return false;
-                                 const bool open = !interval.how.empty() &&
-                                                   interval.how[static_cast<std::size_t>(i)] == Judgement::open;
+                                 const Judgement how = interval.how.empty() ? Judgement::interval
+                                                                            : interval.how[static_cast<std::size_t>(i)];
+                                 const bool open = how == Judgement::open;
+                                 if (interval.leaves_finite && !by_interval(how, value)) return false;
                                  comparison.range += open;
+                                 comparison.by_forms += !open;
                                  if (!open)
                                    comparison.max_ratio =
                                        std::max(comparison.max_ratio, std::min(1.0, excess_ratio(interval, i, value)));

@@ -33,6 +33,8 @@ struct Numbers {
   double& operator[](std::size_t i) const { return channel.get()[i]; }
   double* begin() const { return data(); }
   double* end() const { return data() + count; }
+  /// The same numbers in a buffer of their own.
+  Numbers separate() const;
 };
 
 /// What one form admits for every element of one tensor, in its storage format.
@@ -43,6 +45,7 @@ struct Interval {
   Numbers value, radius;       ///< of the ball, before storage
   Numbers low, high;           ///< rounded to storage
   std::vector<Judgement> how;  ///< empty: interval everywhere
+  bool leaves_finite = true;   ///< whether all inputs of the case are finite
 };
 
 /// The interval of a ball. `leaves_finite`: whether all inputs of the case are finite.
@@ -56,7 +59,10 @@ bool admits(const Interval& interval, std::int64_t i, double got);
 
 /// Result of comparing one tensor: counts, and which elements lie outside.
 struct Comparison {
+  enum class Open { left_range, no_value, no_bound };
   std::int64_t compared = 0, blind = 0, range = 0;
+  std::int64_t by_forms = 0, by_regrouping = 0;  ///< right by a further form alone, or by a regrouped one
+  Open open = Open::left_range;                  ///< why the last of `range` is not judged
   double max_ratio = 0;
   std::vector<std::int64_t> outside;  ///< ascending indices
 };
@@ -87,7 +93,9 @@ void unsettled(std::span<const double> got, const reference::Ball& ball, std::in
 bool unsettled_codes(const std::byte* got, std::size_t n, const reference::Ball& ball, std::int64_t first, Dtype dtype,
                      std::vector<std::int64_t>& out, std::size_t most);
 
-/// Drops of `comparison.outside` those elements of this part that a further form admits.
+/// Drops of `comparison.outside` those elements of this part that a further form admits. A form may widen the interval,
+/// not the range: from finite inputs the formula has a judged value here, and a form that overflows, or has no value,
+/// says nothing about it.
 void accept_form(std::span<const double> got, const Interval& interval, std::int64_t first, Comparison& comparison);
 
 /// |got - value| beyond the storage rounding, in units of the radius; infinite where the radius is zero.

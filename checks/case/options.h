@@ -29,9 +29,10 @@ struct RunOptions {
   Device device = Device::cpu;
   int jobs = 0;  ///< cases at a time; 0: as many as threads() of the caller (else one per core)
   bool relations = true;
-  bool explain = true;  ///< of run_case: as How::explain
-  bool power = false;   ///< of run_case: as How::power
-  bool first = false;   ///< of run_case: as How::first
+  bool as_written = false;  ///< neither a further form nor a regrouping of the formula admits a number
+  bool explain = true;      ///< of run_case: as How::explain
+  bool power = false;       ///< of run_case: as How::power
+  bool first = false;       ///< of run_case: as How::first
   /// Of run_cases: explain the first failing cases of each kind, take over what they say for those like them, and look
   /// for the smallest case that fails alike. Otherwise every failing case is explained by itself.
   bool brief = false;

@@ -14,7 +14,8 @@ MathSet cuda_math() {
           .erf = 2,
           .erfc = 4,
           .rsqrt = 2,
-          .sqrt = 0.5};
+          .sqrt = 0.5,
+          .pow = 4};
 }
 
 MathSet glibc_math() {
@@ -27,7 +28,8 @@ MathSet glibc_math() {
           .erf = 1,
           .erfc = 3,
           .rsqrt = 2,
-          .sqrt = 0.5};
+          .sqrt = 0.5,
+          .pow = 1};
 }
 
 }  // namespace ampcheck::checks

@@ -28,6 +28,9 @@ struct OpDef {
   /// Whether its forward is a gradient: at a kink of the op that it is of, another number may be as good
   /// (checks/judge/kinks.h).
   bool of_gradient = false;
+  /// Of a built-in op: judged as an author's op is, whose forms are not all that kernels use
+  /// (reference/replay/regrouped.h).
+  bool authored = false;
 };
 
 /// Every op of the list in CMakeLists.txt, in that order.

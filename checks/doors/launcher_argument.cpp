@@ -383,10 +383,6 @@ bool fits(Type type, double v) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 std::string single_spaced(const std::string& text) {
   std::string out;
   for (const char c : text)
@@ -411,93 +407,133 @@ bool is_narrowed(const Pointee& pointee, const std::string& tensor, const Argume
 
 }  // namespace
 
-LauncherArgument LauncherArgument::parse(const std::string& text, const ArgumentNames& names) {
-  LauncherArgument out;
-  out.text_ = text;
-  Declaration d(text);
-  Pointee pointee{"", false, 0};
-  for (;;) {
-    if (d.take("const"))
-      pointee.constant = true;
-    else if (!d.take("struct"))
-      break;
-  }
-  const std::size_t type_at = d.at();
-  bool scalar = false, whole64 = false, stream = false;
-  for (const ScalarName& known : kScalars)
-    if (!scalar && d.take(known.words)) {
-      scalar = true;
-      out.type_ = known.type;
-      whole64 = known.type == Type::i64;
+/// parameter = {const|struct} type {const} {* {const|restrict}} value
+class ParameterParser {
+ public:
+  ParameterParser(const std::string& text, const ArgumentNames& names) : text_(text), names_(names), d_(text) {}
+
+  LauncherArgument all() {
+    type();
+    stars();
+    value_at_ = d_.at();
+    value_ = d_.rest();
+    if (!scalar_ && !stream_ && pointee_.stars == 0) unknown_type();
+    if (value_.empty())
+      throw ArgumentError(value_at_, "got no value, want what is passed in the place of the parameter's name");
+    LauncherArgument out;
+    out.text_ = text_;
+    if (scalar_ && pointee_.stars == 0) {
+      out.type_ = type_;
+      out.value_ = ArgumentValue::parse(value_, names_, value_at_);
+    } else {
+      out.type_ = Type::pointer;
+      pass_pointer(out);
     }
-  for (const char* known : kStreams)
-    if (!scalar && !stream && d.take(known)) stream = true;
-  std::string unknown;
-  if (scalar && (d.take("char") || d.take("short"))) {
-    scalar = false;
-    unknown = text.substr(type_at, d.at() - type_at);  // behind a star only
-  } else if (!scalar && !stream)
-    unknown = d.type_word();
-  if (unknown == "signed" && d.take("char")) unknown = "signed char";
-  pointee.type = single_spaced(text.substr(type_at, d.end() - type_at));
-  while (d.take("const")) pointee.constant = true;
-  bool pointer = false;
-  while (d.take_star()) {
-    pointer = true;
-    ++pointee.stars;
-    while (d.take("const") || d.take("__restrict__") || d.take("__restrict") || d.take("restrict")) {
-    }
-  }
-  const std::size_t value_at = d.at();
-  const std::string value = d.rest();
-  if (!scalar && !stream && !pointer) {
-    std::vector<std::string> types;
-    for (const ScalarName& known : kScalars) types.emplace_back(known.words);
-    if (unknown.empty())
-      throw ArgumentError(type_at, "got no type, want a C parameter such as \"const void* x\" or \"int64_t N\"");
-    throw ArgumentError(type_at, "got type '" + unknown + "'" + meant(unknown, types) +
-                                     ", want a pointer, cudaStream_t or one of " + list_of(types));
-  }
-  if (value.empty())
-    throw ArgumentError(value_at, "got no value, want what is passed in the place of the parameter's name");
-  if (scalar && !pointer) {
-    out.value_ = ArgumentValue::parse(value, names, value_at);
     return out;
   }
-  out.type_ = Type::pointer;
-  const auto tensor_in = [&](const char* function) -> const TensorSlot* {
-    const std::string head = std::string(function) + "(";
-    if (!value.starts_with(head) || !value.ends_with(")")) return nullptr;
-    const std::string name = value.substr(head.size(), value.size() - head.size() - 1);
-    const auto found = names.tensors.find(name);
-    if (found == names.tensors.end()) throw ArgumentError(value_at + head.size(), "got '" + name + "', want a tensor");
-    if (!whole64) throw ArgumentError(type_at, "got another type than int64_t* for " + std::string(function) + "()");
-    return &found->second;
-  };
-  if (stream || value == "stream") {
-    if (value != "stream") throw ArgumentError(value_at, "got '" + value + "', want stream");
-    out.source_ = Source::stream;
-  } else if (value == "workspace")
-    out.source_ = Source::workspace;
-  else if (value == "null")
-    out.source_ = Source::null;
-  else if (const TensorSlot* shape = tensor_in("shape")) {
-    out.source_ = Source::shape;
-    out.slot_ = *shape;
-  } else if (const TensorSlot* strides = tensor_in("strides")) {
-    out.source_ = Source::strides;
-    out.slot_ = *strides;
-  } else if (const auto found = names.tensors.find(value); found != names.tensors.end()) {
-    out.source_ = Source::tensor;
-    out.slot_ = found->second;
-    out.narrowed_ = is_narrowed(pointee, value, names, text.find_first_not_of(" \t"));
-  } else {
-    std::vector<std::string> known = {"stream", "workspace", "null"};
-    for (const auto& [name, slot] : names.tensors) known.push_back(name);
-    throw ArgumentError(value_at, "got '" + value + "' for a pointer" + meant(value, known) + ", want one of " +
-                                      list_of(known) + ", shape(x), strides(x)");
+
+ private:
+  using Source = LauncherArgument::Source;
+
+  void type() {
+    for (;;) {
+      if (d_.take("const"))
+        pointee_.constant = true;
+      else if (!d_.take("struct"))
+        break;
+    }
+    type_at_ = d_.at();
+    for (const ScalarName& known : kScalars)
+      if (!scalar_ && d_.take(known.words)) {
+        scalar_ = true;
+        type_ = known.type;
+      }
+    for (const char* known : kStreams)
+      if (!scalar_ && !stream_ && d_.take(known)) stream_ = true;
+    if (scalar_ && (d_.take("char") || d_.take("short"))) {
+      scalar_ = false;
+      unknown_ = text_.substr(type_at_, d_.at() - type_at_);  // behind a star only
+    } else if (!scalar_ && !stream_) {
+      unknown_ = d_.type_word();
+      if (unknown_ == "signed" && d_.take("char")) unknown_ = "signed char";
+    }
+    pointee_.type = single_spaced(text_.substr(type_at_, d_.end() - type_at_));
+    while (d_.take("const")) pointee_.constant = true;
   }
-  return out;
+
+  void stars() {
+    while (d_.take_star()) {
+      ++pointee_.stars;
+      while (d_.take("const") || d_.take("__restrict__") || d_.take("__restrict") || d_.take("restrict")) {
+      }
+    }
+  }
+
+  [[noreturn]] void unknown_type() const {
+    std::vector<std::string> types;
+    for (const ScalarName& known : kScalars) types.emplace_back(known.words);
+    if (unknown_.empty())
+      throw ArgumentError(type_at_, "got no type, want a C parameter such as \"const void* x\" or \"int64_t N\"");
+    throw ArgumentError(type_at_, "got type '" + unknown_ + "'" + meant(unknown_, types) +
+                                      ", want a pointer, cudaStream_t or one of " + list_of(types));
+  }
+
+  void pass_pointer(LauncherArgument& out) const {
+    if (stream_ || value_ == "stream") {
+      if (value_ != "stream") throw ArgumentError(value_at_, "got '" + value_ + "', want stream");
+      out.source_ = Source::stream;
+    } else if (value_ == "workspace") {
+      out.source_ = Source::workspace;
+    } else if (value_ == "null") {
+      out.source_ = Source::null;
+    } else if (const TensorSlot* shape = tensor_in("shape")) {
+      out.source_ = Source::shape;
+      out.slot_ = *shape;
+    } else if (const TensorSlot* strides = tensor_in("strides")) {
+      out.source_ = Source::strides;
+      out.slot_ = *strides;
+    } else if (const auto found = names_.tensors.find(value_); found != names_.tensors.end()) {
+      out.source_ = Source::tensor;
+      out.slot_ = found->second;
+      out.narrowed_ = is_narrowed(pointee_, value_, names_, text_.find_first_not_of(" \t"));
+    } else {
+      unknown_pointer();
+    }
+  }
+
+  /// The tensor of "shape(x)", and of "strides(x)"; null where that is not what is passed.
+  const TensorSlot* tensor_in(const char* function) const {
+    const std::string head = std::string(function) + "(";
+    if (!value_.starts_with(head) || !value_.ends_with(")")) return nullptr;
+    const std::string name = value_.substr(head.size(), value_.size() - head.size() - 1);
+    const auto found = names_.tensors.find(name);
+    if (found == names_.tensors.end())
+      throw ArgumentError(value_at_ + head.size(), "got '" + name + "', want a tensor");
+    if (type_ != Type::i64)
+      throw ArgumentError(type_at_, "got another type than int64_t* for " + std::string(function) + "()");
+    return &found->second;
+  }
+
+  [[noreturn]] void unknown_pointer() const {
+    std::vector<std::string> known = {"stream", "workspace", "null"};
+    for (const auto& [name, slot] : names_.tensors) known.push_back(name);
+    throw ArgumentError(value_at_, "got '" + value_ + "' for a pointer" + meant(value_, known) + ", want one of " +
+                                       list_of(known) + ", shape(x), strides(x)");
+  }
+
+  const std::string& text_;
+  const ArgumentNames& names_;
+  Declaration d_;
+  Pointee pointee_{"", false, 0};
+  Type type_ = Type::pointer;  ///< that of the number, or of the numbers that are pointed at
+  bool scalar_ = false, stream_ = false;
+  std::string unknown_;  ///< the type where it is neither
+  std::string value_;
+  std::size_t type_at_ = 0, value_at_ = 0;
+};
+
+LauncherArgument LauncherArgument::parse(const std::string& text, const ArgumentNames& names) {
+  return ParameterParser(text, names).all();
 }
 
 LauncherArgument::Value LauncherArgument::evaluate(const ArgumentContext& context) const {

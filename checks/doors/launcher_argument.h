@@ -135,6 +135,7 @@ class LauncherArgument {
   Value evaluate(const ArgumentContext& context) const;
 
  private:
+  friend class ParameterParser;
   enum class Source : std::uint8_t { value, tensor, shape, strides, stream, workspace, null };
   Type type_ = Type::pointer;
   Source source_ = Source::value;

@@ -197,7 +197,8 @@ class Departures {
     if (reference::moves_nothing(n.primitive) ||
         (n.primitive == Primitive::mul && node(n.args[1]).primitive == Primitive::constant))
       return sums(n.args[0]);
-    return n.primitive == Primitive::sum || n.primitive == Primitive::matmul || n.primitive == Primitive::put_add;
+    return n.primitive == Primitive::sum || n.primitive == Primitive::matmul || n.primitive == Primitive::put_add ||
+           n.primitive == Primitive::cumsum;
   }
 
   /// Whether a kernel may keep it: no view, no mask, no number that it has anyway.

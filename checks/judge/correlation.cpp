@@ -58,6 +58,7 @@ double allowance(const reference::Graph& graph, const MathSet& math) {
       case reference::Primitive::erfc: most = std::max(most, math.erfc); break;
       case reference::Primitive::sqrt: most = std::max(most, math.sqrt); break;
       case reference::Primitive::rsqrt: most = std::max(most, math.rsqrt); break;
+      case reference::Primitive::pow: most = std::max(most, math.pow); break;
       default: break;
     }
   return most;

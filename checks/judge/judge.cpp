@@ -38,18 +38,31 @@ std::vector<Element> worst_elements(const Comparison& comparison, const Interval
   return out;
 }
 
+const char* why_open(Comparison::Open open) {
+  switch (open) {
+    case Comparison::Open::no_value: return "the formula has no value here, such as 0 / 0";
+    case Comparison::Open::no_bound:
+      return "rounding alone may take the formula to a pole, such as a divisor of zero, so no number can be called "
+             "wrong";
+    case Comparison::Open::left_range: break;
+  }
+  return "an intermediate leaves the compute type's range";
+}
+
 /// What the comparison of a whole tensor says, where nothing lies outside.
 void conclude(const Comparison& comparison, CheckResult& check) {
   check.compared = comparison.compared;
   check.blind = comparison.blind;
   check.range = comparison.range;
+  check.by_forms = comparison.by_forms;
+  check.by_regrouping = comparison.by_regrouping;
   check.max_ratio = comparison.max_ratio;
   if (check.compared > 0 && check.blind == check.compared) {
     check.code = Code::ac202;
     check.note = "every element is blind here";  // convicts only if no case of the op sees the output (runner)
   } else if (check.compared > 0 && check.range == check.compared) {
     check.code = Code::ac201;
-    check.note = "no element is judged: an intermediate leaves the compute type's range";
+    check.note = std::string("no element is judged: ") + why_open(comparison.open);
     check.verdict = Verdict::range;
   }
 }
@@ -89,7 +102,9 @@ bool may_be_regrouped(const WrongTensor& wrong) {
 
 /// The forms of built-in ops are all that kernels use, and what they leave open is stated. An author's formula says
 /// less.
-bool forms_are_listed(const CaseRun& run) { return run.op.plugin.empty() && find_op(run.op.signature.name) != nullptr; }
+bool forms_are_listed(const CaseRun& run) {
+  return !run.op.authored && run.op.plugin.empty() && find_op(run.op.signature.name) != nullptr;
+}
 
 /// Drops gradients that the formula leaves open where an input is NaN or infinite.
 void drop_open(CaseRun& run, const Written& tensor, Pass pass, const Interval& interval, Comparison& comparison) {
@@ -104,9 +119,9 @@ void drop_open(CaseRun& run, const Written& tensor, Pass pass, const Interval& i
 
 /// The comparison if all of it is right for a kernel that regroups a form: then nothing lies outside, and what a
 /// grouping may take out of the range counts as such. A tensor of which some elements stay wrong, `unexplained`, is
-/// judged as if nothing could be regrouped.
+/// judged as if nothing could be regrouped. `widened`: its ends are moved to those that admit such numbers.
 std::optional<Comparison> right_if_regrouped(const WrongTensor& wrong, std::span<const double> held, Notes& notes,
-                                             std::vector<std::int64_t>& unexplained) {
+                                             std::vector<std::int64_t>& unexplained, Interval* widened = nullptr) {
   const std::string& name = wrong.tensor.name;
   if (notes.not_regrouped.contains(name) || notes.plainly_wrong.contains(name) || !may_be_regrouped(wrong))
     return std::nullopt;
@@ -121,10 +136,17 @@ std::optional<Comparison> right_if_regrouped(const WrongTensor& wrong, std::span
       const bool left_range =
           bound->overflows[i] && (!std::isfinite(got) || got == 0);  // zero: divided by an overflow, or exp of it
       left.range += left_range;
-      if (!left_range) left.max_ratio = 1;
+      if (left_range) return true;
       double ends[2] = {v - r * (1 + 0x1p-40), v + r * (1 + 0x1p-40)};
       round_ends(wrong.tensor.dtype, ends);
-      return left_range || (r > 0 && got >= ends[0] && got <= ends[1]);
+      if (!(r > 0 && got >= ends[0] && got <= ends[1])) return false;
+      left.max_ratio = 1;
+      ++left.by_regrouping;
+      if (widened != nullptr) {
+        widened->low[i] = std::min(widened->low[i], ends[0]);
+        widened->high[i] = std::max(widened->high[i], ends[1]);
+      }
+      return true;
     });
     if (left.outside.empty()) return left;
   }
@@ -156,7 +178,7 @@ CheckResult judge_whole(const Launch& of, const Subject& subject, std::span<cons
   if (!forms_are_listed(of.run)) {
     drop_open(of.run, tensor, of.pass, with_forms.nearest, comparison);
     unexplained = comparison.outside;
-    if (!comparison.outside.empty())
+    if (!comparison.outside.empty() && !of.run.options.as_written)
       if (auto right = right_if_regrouped(wrong, held, of.notes, unexplained)) comparison = std::move(*right);
     if (comparison.outside.empty()) {
       conclude(comparison, check);
@@ -224,6 +246,58 @@ std::vector<CheckResult> judge(CaseRun& run, const std::vector<Subject>& subject
   for (std::size_t k = 0; run.options.power && k < subjects.size(); ++k)
     out[k].power = power_of(run, *subjects[k].tensor, pass, held[k]);
   return out;
+}
+
+namespace {
+
+/// Moves the ends of an interval to what a further form admits beyond it.
+void widen_by_forms(CaseRun& run, const Written& tensor, Pass pass, std::span<const double> held,
+                    const std::vector<double>& got, Comparison& comparison, Interval& out) {
+  const std::vector<std::size_t> forms = run.reference.forms();
+  for (std::size_t k = 1; k < forms.size() && !comparison.outside.empty(); ++k) {
+    const Interval other = run.reference.interval(forms[k], pass, tensor.name, tensor.dtype, held);
+    const std::vector<std::int64_t> before = comparison.outside;
+    accept_form(got, other, 0, comparison);
+    for (const std::int64_t at : before) {
+      if (std::binary_search(comparison.outside.begin(), comparison.outside.end(), at)) continue;
+      const auto i = static_cast<std::size_t>(at);
+      out.low[i] = std::min(out.low[i], other.low[i]);
+      out.high[i] = std::max(out.high[i], other.high[i]);
+    }
+  }
+}
+
+}  // namespace
+
+void save(Dump* dump, const Written& tensor, const TensorView& view, CaseRun& run, Pass pass) {
+  if (dump == nullptr) return;
+  const std::vector<double> held =
+      pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
+  const std::vector<double> got = to_doubles(view);
+  Interval interval = run.reference.interval(run.reference.forms().front(), pass, tensor.name, tensor.dtype, held);
+  Comparison comparison = compare(got, interval);
+  widen_by_forms(run, tensor, pass, held, got, comparison, interval);
+  if (!comparison.outside.empty() && !forms_are_listed(run) && !run.options.as_written) {
+    Notes notes;
+    std::vector<std::int64_t> unexplained;
+    Interval widened = interval;
+    widened.low = interval.low.separate();
+    widened.high = interval.high.separate();
+    const WrongTensor wrong{run, tensor, pass, got, interval, comparison};
+    if (right_if_regrouped(wrong, held, notes, unexplained, &widened)) interval = widened;
+  }
+  for (std::size_t i = 0; i < interval.how.size(); ++i)  // an element that is not judged may be anything
+    if (interval.how[i] == Judgement::open) {
+      interval.low[i] = -HUGE_VAL;
+      interval.high[i] = HUGE_VAL;
+    }
+  dump->entries.push_back({tensor.name + ".got", tensor.shape, tensor.dtype, got});
+  dump->entries.push_back(
+      {tensor.name + ".want", tensor.shape, Dtype::fp64, {interval.value.begin(), interval.value.end()}});
+  dump->entries.push_back(
+      {tensor.name + ".low", tensor.shape, tensor.dtype, {interval.low.begin(), interval.low.end()}});
+  dump->entries.push_back(
+      {tensor.name + ".high", tensor.shape, tensor.dtype, {interval.high.begin(), interval.high.end()}});
 }
 
 }  // namespace ampcheck::checks

@@ -76,7 +76,7 @@ std::vector<Expr> intermediates(const reference::Recording& recording) {
     for (const int arg : nodes[id].args) scales[id] |= scales[static_cast<std::size_t>(arg)];
     if (scales[id] && needed[id] &&
         (p == Primitive::mul || p == Primitive::div || p == Primitive::add || p == Primitive::sub ||
-         p == Primitive::sum || p == Primitive::matmul || p == Primitive::put_add))
+         p == Primitive::sum || p == Primitive::matmul || p == Primitive::put_add || p == Primitive::cumsum))
       out.push_back(recording.graph->at(static_cast<int>(id)));
   }
   return out;

@@ -12,6 +12,7 @@ namespace {
 constexpr std::int64_t kSide = 8, kImage = kSide * kSide, kClasses = 10;
 constexpr std::int64_t kChannels1 = 6, kChannels2 = 12, kHidden = 24;
 constexpr double kReconstruction = 2;  // weight of the decoder's loss
+constexpr double kRanked = 0.5;        // and of the ranked probability score
 
 /// [N, C, 4, 4] to [N, C]: a learned softmax over the 16 places says how much each counts.
 Var attention_pool(Tape& t, Var x) {
@@ -42,6 +43,15 @@ Var negative_log_likelihood(Tape& t, Var logits, const std::vector<double>& clas
   return mean_all(t, row_sums(t, mul(t, unary(t, "log_softmax", logits), target)));
 }
 
+/// The ranked probability score (Epstein 1969): squared differences of cumulative probabilities.
+Var ranked_probability(Tape& t, Var logits, const std::vector<double>& classes) {
+  std::vector<double> reached;
+  for (const double one : classes)
+    for (std::int64_t k = 0; k < kClasses; ++k) reached.push_back(static_cast<double>(k) >= one ? 1.0 : 0.0);
+  const Var target = t.data({std::ssize(classes), kClasses}, std::move(reached));
+  return t.call("mse_loss", {{"x", unary(t, "cumsum", unary(t, "softmax", logits))}, {"target", target}});
+}
+
 }  // namespace
 
 void digits_model(Tape& t, const Digits& digits) {
@@ -51,7 +61,9 @@ void digits_model(Tape& t, const Digits& digits) {
   const Var halved = t.call("max_pool2d", {{"x", edges}});
   const Var shapes = unary(t, "gelu", conv3x3(t, "conv2", halved, kChannels2));
   const Var hidden = gated(t, layer_norm(t, "norm", attention_pool(t, shapes)));
-  t.add_loss(negative_log_likelihood(t, linear(t, "classes", hidden, kClasses), digits.classes), 1);
+  const Var logits = linear(t, "classes", hidden, kClasses);
+  t.add_loss(negative_log_likelihood(t, logits, digits.classes), 1);
+  t.add_loss(ranked_probability(t, logits, digits.classes), kRanked);
   const Var decoded = unary(t, "sigmoid", linear(t, "decoder", hidden, kImage));
   t.add_loss(t.call("mse_loss", {{"x", decoded}, {"target", t.data({batch, kImage}, digits.pixels)}}), kReconstruction);
 }

@@ -13,12 +13,12 @@ namespace ampcheck::checks::models {
 namespace {
 
 constexpr std::array<std::string_view, 2> kNames = {"digits", "text"};
-constexpr std::array<std::string_view, 14> kOpsOfDigits = {
-    "conv2d",   "gelu", "layer_norm", "linear",  "log_softmax", "max_pool2d", "mean",
-    "mse_loss", "mul",  "relu",       "sigmoid", "softmax",     "sum",        "tanh"};
-constexpr std::array<std::string_view, 16> kOpsOfText = {
-    "add",    "attention", "cross_entropy", "div", "embedding", "exp",  "gelu_tanh", "layer_norm",
-    "linear", "log",       "mean",          "mul", "rms_norm",  "silu", "sum",       "swiglu"};
+constexpr std::array<std::string_view, 15> kOpsOfDigits = {
+    "conv2d",   "cumsum", "gelu", "layer_norm", "linear",  "log_softmax", "max_pool2d", "mean",
+    "mse_loss", "mul",    "relu", "sigmoid",    "softmax", "sum",         "tanh"};
+constexpr std::array<std::string_view, 17> kOpsOfText = {
+    "add", "attention", "cross_entropy", "div", "embedding", "exp",  "gelu_tanh", "layer_norm", "linear",
+    "log", "mean",      "mul",           "pow", "rms_norm",  "silu", "sum",       "swiglu"};
 constexpr double kRate = 0.2;
 constexpr std::int64_t kImages = 8, kPassages = 4;
 

@@ -116,7 +116,7 @@ Coverage coverage_of(const OpDef& op, const OpCall& call) {
     if ((node.primitive >= reference::Primitive::add && node.primitive <= reference::Primitive::sigmoid &&
          node.primitive != reference::Primitive::neg) ||
         node.primitive == reference::Primitive::sum || node.primitive == reference::Primitive::matmul ||
-        node.primitive == reference::Primitive::put_add)
+        node.primitive == reference::Primitive::put_add || node.primitive == reference::Primitive::cumsum)
       used.insert(node.primitive);
   }
   if (!run.reference.inputs_finite()) return out;

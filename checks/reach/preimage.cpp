@@ -88,6 +88,9 @@ std::optional<Pieces> argument_of(Primitive primitive, const Pieces& wanted, dou
     case Primitive::div:
       if (k == 0) return std::nullopt;
       return second ? divided(k, wanted) : everywhere(wanted, [k](double v) { return v * k; });
+    case Primitive::pow:  // of the positive numbers; the others give no more
+      if (second || k == 0) return std::nullopt;
+      return mapped(wanted, 0, kInfinity, [k](double v) { return std::pow(v, 1 / k); });
     case Primitive::maximum: {
       Pieces out = intersected(wanted, {{k, kInfinity}});
       if (!intersected(wanted, {{k, k}}).empty()) out = joined(std::move(out), {{-kInfinity, k}});

@@ -50,7 +50,7 @@ std::vector<std::string> functions_of(const OpDef& op, const OpCall& call) {
       if (of_data.back() == 0) continue;
       const reference::Primitive p = node.primitive == sigmoid ? exp : node.primitive;
       const bool function = p == exp || p == expm1 || p == log || p == log1p || p == tanh || p == erf || p == erfc ||
-                            p == sqrt || p == rsqrt;
+                            p == sqrt || p == rsqrt || p == pow;
       if (function && std::find(out.begin(), out.end(), name(p)) == out.end()) out.emplace_back(name(p));
     }
   }
@@ -333,7 +333,8 @@ MathSet math_within(double ulps) {
           .erf = ulps,
           .erfc = ulps,
           .rsqrt = ulps,
-          .sqrt = ulps};
+          .sqrt = ulps,
+          .pow = ulps};
 }
 
 /// Declares as many ulps as functions that depart need, and says of each tensor what is left.

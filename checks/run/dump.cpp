@@ -178,14 +178,14 @@ class DumpJudge {
 
 }  // namespace
 
-DumpResult judge_dump(const OpDef& op, const OpCall& call, const TensorFile& dump) {
+DumpResult judge_dump(const OpDef& op, const OpCall& call, const TensorFile& dump, bool as_written) {
   const auto start = std::chrono::steady_clock::now();
   DumpResult out;
   out.result.name = call.str(op.signature);
   out.result.op = op.signature.name;
   out.result.plugin = op.plugin;
   out.result.dtype = name(call.storage);
-  const RunOptions options;
+  const RunOptions options{.as_written = as_written};
   CaseRun run(op, call, options);
   DumpJudge judge(run, dump, out.notes);
   judge.forward();

@@ -41,6 +41,6 @@ struct DumpResult {
 /// Judges the outputs and gradients in the dump, whose inputs the call has (file_call). Throws Error where there is
 /// nothing to judge, for shapes that are not the formula's, and for gradients without the cotangent that they follow
 /// from.
-DumpResult judge_dump(const OpDef& op, const OpCall& call, const TensorFile& dump);
+DumpResult judge_dump(const OpDef& op, const OpCall& call, const TensorFile& dump, bool as_written = false);
 
 }  // namespace ampcheck::checks

@@ -63,7 +63,7 @@ float rough_tanh(float x) {
   return std::isfinite(y) ? std::bit_cast<float>(std::bit_cast<std::uint32_t>(y) & ~0xfffu) : y;
 }
 
-void add_arithmetic(std::vector<Specimen>& out) {
+void add_sums(std::vector<Specimen>& out) {
   add(out, "add",
       {{"dy_negated", 2, "dy = -g, as of a difference", "any", V::bug, "sign",
         binary(sum_of, pass_on, [](float, float, float g, Dtype) { return -g; })},
@@ -93,6 +93,9 @@ void add_arithmetic(std::vector<Specimen>& out) {
             pass_on, pass_on)},
        {"fma", "fma(x, 1, y)",
         binary([](float x, float y, Dtype) { return std::fma(x, 1.0f, y); }, pass_on, pass_on)}});
+}
+
+void add_products(std::vector<Specimen>& out) {
   add(out, "mul",
       {{"dx_of_x", 7, "dx = g x", "any", V::bug, "swap|another input|other input|another output or gradient",
         binary(product_of, times_x, times_x)},
@@ -117,6 +120,9 @@ void add_arithmetic(std::vector<Specimen>& out) {
         binary(
             [](float x, float y, Dtype) { return static_cast<float>(static_cast<double>(x) * static_cast<double>(y)); },
             times_y, times_x)}});
+}
+
+void add_quotients(std::vector<Specimen>& out) {
   add(out, "div",
       {{"rough_reciprocal", 29, "x times a reciprocal of 12 bits", "any", V::precision_contract,
         "fast|approx|reciprocal",
@@ -144,7 +150,7 @@ void add_arithmetic(std::vector<Specimen>& out) {
             over_y, minus_gz_over_y)}});
 }
 
-void add_functions(std::vector<Specimen>& out) {
+void add_relu(std::vector<Specimen>& out) {
   add(out, "relu",
       {{"slope_at_zero", 37, "slope 2 at zero, counted from both sides", "zeros", V::non_smooth,
         "subgradient|zero|kink",
@@ -176,6 +182,9 @@ void add_functions(std::vector<Specimen>& out) {
         unary(
             [](float x, Dtype) { return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & (x <= 0 ? 0u : ~0u)); },
             relu_slope)}});
+}
+
+void add_exp(std::vector<Specimen>& out) {
   add(out, "exp",
       {{"through_exp2", 29, "exp2(x log2(e)) with the product rounded", "large |x|", V::precision_contract, "fast|exp",
         unary([](float x, Dtype) { return std::exp2(x * 1.44269504f); }, exp_slope), kFp32, V::bug},
@@ -207,6 +216,9 @@ void add_functions(std::vector<Specimen>& out) {
                          : std::nextafter(static_cast<float>(std::exp(static_cast<double>(x))), y);
             },
             exp_slope)}});
+}
+
+void add_log(std::vector<Specimen>& out) {
   add(out, "log",
       {{"eps_in_gradient", 6, "dx = g / (x + 1e-6)", "small x", V::bug, "eps",
         unary(log_of, [](float x, float g, Dtype) { return g / (x + 1e-6f); }), kAllTypes, V::range},
@@ -222,6 +234,9 @@ void add_functions(std::vector<Specimen>& out) {
       {{"double", "in fp64, rounded once",
         unary([](float x, Dtype) { return static_cast<float>(std::log(static_cast<double>(x))); }, log_slope)},
        {"reciprocal", "dx = g (1/x)", unary(log_of, [](float x, float g, Dtype) { return g * (1 / x); })}});
+}
+
+void add_sigmoid(std::vector<Specimen>& out) {
   add(out, "sigmoid",
       {{"overflows", 28, "exp(x) / (1 + exp(x))", "x above 88", V::bug, "overflow|inf-inf|infinite",
         unary([](float x, Dtype) { return std::exp(x) / (1 + std::exp(x)); }, sigmoid_slope), kAllTypes, V::range},
@@ -253,6 +268,9 @@ void add_functions(std::vector<Specimen>& out) {
        {"double", "in fp64, rounded once",
         unary([](float x, Dtype) { return static_cast<float>(1 / (1 + std::exp(-static_cast<double>(x)))); },
               sigmoid_slope)}});
+}
+
+void add_tanh(std::vector<Specimen>& out) {
   add(out, "tanh",
       {{"rough", 29, "relative error 2^-11, as tanh.approx states", "any", V::precision_contract, "fast|tanh",
         unary([](float x, Dtype) { return rough_tanh(x); }, tanh_slope), kNotBf16, V::bug},
@@ -303,8 +321,14 @@ void add_functions(std::vector<Specimen>& out) {
 
 std::vector<Specimen> elementwise_specimens() {
   std::vector<Specimen> out;
-  add_arithmetic(out);
-  add_functions(out);
+  add_sums(out);
+  add_products(out);
+  add_quotients(out);
+  add_relu(out);
+  add_exp(out);
+  add_log(out);
+  add_sigmoid(out);
+  add_tanh(out);
   return out;
 }
 

@@ -143,61 +143,64 @@ void taps(const Extents& e, const Shape& weight, std::int64_t image, std::int64_
 
 Extents conv_extents(const Call& call, const char* out) { return pool_extents(call, out); }
 
+void conv_forward(const Style& style, const Call& call) {
+  const Extents e = conv_extents(call, "y");
+  const Values x = call.in("x"), w = call.in("weight"), bias = call.has("bias") ? call.in("bias") : Values();
+  const Shape& shape = call.shape("weight");
+  const float border = style.twist == Twist::halo_counts ? 1.0f : 0.0f;
+  Values y;
+  Terms terms;
+  for (std::int64_t image = 0; image < e.n; ++image)
+    for (std::int64_t o = 0; o < shape[0]; ++o)
+      for (std::int64_t i = 0; i < e.oh; ++i)
+        for (std::int64_t j = 0; j < e.ow; ++j) {
+          terms.clear();
+          taps(e, shape, image, o, i, j, [&](std::int64_t k, std::int64_t at, std::int64_t c) {
+            if (style.twist == Twist::channel_tail && shape[1] > 4 && c >= shape[1] / 4 * 4) return;
+            terms.push_back({w[index_of(k)], at < 0 ? border : x[index_of(at)]});
+          });
+          float v = style.sum(terms);
+          if (style.twist == Twist::last_output_lost && e.stride > 1 && i + 1 == e.oh) v = 0;
+          y.push_back(bias.empty() ? v : v + bias[index_of(o)]);
+        }
+  call.out("y", y);
+}
+
+void conv_backward(const Style& style, const Call& call) {
+  const Extents e = conv_extents(call, "dy");
+  const Values x = call.in("x"), w = call.in("weight"), g = call.in("dy");
+  const Shape& shape = call.shape("weight");
+  std::vector<Terms> dx(x.size()), dw(w.size()), db(index_of(shape[0]));
+  const std::int64_t tap_count = shape[2] * shape[3];
+  std::size_t at_y = 0;
+  for (std::int64_t image = 0; image < e.n; ++image)
+    for (std::int64_t o = 0; o < shape[0]; ++o)
+      for (std::int64_t i = 0; i < e.oh; ++i)
+        for (std::int64_t j = 0; j < e.ow; ++j, ++at_y) {
+          const float v = g[at_y];
+          if (style.twist != Twist::bias_of_first_image || image == 0) db[index_of(o)].push_back({v});
+          taps(e, shape, image, o, i, j, [&](std::int64_t k, std::int64_t at, std::int64_t) {
+            const std::int64_t turned = k / tap_count * tap_count + tap_count - 1 - k % tap_count;
+            if (at >= 0 && style.twist == Twist::overlap_overwrites) dx[index_of(at)].clear();
+            if (at >= 0) dx[index_of(at)].push_back({v, w[index_of(style.twist == Twist::flipped ? turned : k)]});
+            if (style.twist == Twist::stride_ignored && e.stride > 1 && at > 0) --at;
+            dw[index_of(k)].push_back({v, at < 0 ? 0.0f : x[index_of(at)]});
+          });
+        }
+  const auto added = [](Sum sum, const std::vector<Terms>& lists) {
+    Values out;
+    for (const Terms& terms : lists) out.push_back(sum(terms));
+    return out;
+  };
+  call.out("dx", added(style.sum, dx));
+  if (style.twist == Twist::no_bias_no_dweight && !call.has("bias")) return;
+  call.out("dweight", added(style.dweight, dw));
+  call.out("dbias", added(style.dweight, db));
+}
+
 Kernel conv(Style style) {
-  const auto forward = [style](const Call& call) {
-    const Extents e = conv_extents(call, "y");
-    const Values x = call.in("x"), w = call.in("weight"), bias = call.has("bias") ? call.in("bias") : Values();
-    const Shape& shape = call.shape("weight");
-    const float border = style.twist == Twist::halo_counts ? 1.0f : 0.0f;
-    Values y;
-    Terms terms;
-    for (std::int64_t image = 0; image < e.n; ++image)
-      for (std::int64_t o = 0; o < shape[0]; ++o)
-        for (std::int64_t i = 0; i < e.oh; ++i)
-          for (std::int64_t j = 0; j < e.ow; ++j) {
-            terms.clear();
-            taps(e, shape, image, o, i, j, [&](std::int64_t k, std::int64_t at, std::int64_t c) {
-              if (style.twist == Twist::channel_tail && shape[1] > 4 && c >= shape[1] / 4 * 4) return;
-              terms.push_back({w[index_of(k)], at < 0 ? border : x[index_of(at)]});
-            });
-            float v = style.sum(terms);
-            if (style.twist == Twist::last_output_lost && e.stride > 1 && i + 1 == e.oh) v = 0;
-            y.push_back(bias.empty() ? v : v + bias[index_of(o)]);
-          }
-    call.out("y", y);
-  };
-  const auto backward = [style](const Call& call) {
-    const Extents e = conv_extents(call, "dy");
-    const Values x = call.in("x"), w = call.in("weight"), g = call.in("dy");
-    const Shape& shape = call.shape("weight");
-    std::vector<Terms> dx(x.size()), dw(w.size()), db(index_of(shape[0]));
-    const std::int64_t tap_count = shape[2] * shape[3];
-    std::size_t at_y = 0;
-    for (std::int64_t image = 0; image < e.n; ++image)
-      for (std::int64_t o = 0; o < shape[0]; ++o)
-        for (std::int64_t i = 0; i < e.oh; ++i)
-          for (std::int64_t j = 0; j < e.ow; ++j, ++at_y) {
-            const float v = g[at_y];
-            if (style.twist != Twist::bias_of_first_image || image == 0) db[index_of(o)].push_back({v});
-            taps(e, shape, image, o, i, j, [&](std::int64_t k, std::int64_t at, std::int64_t) {
-              const std::int64_t turned = k / tap_count * tap_count + tap_count - 1 - k % tap_count;
-              if (at >= 0 && style.twist == Twist::overlap_overwrites) dx[index_of(at)].clear();
-              if (at >= 0) dx[index_of(at)].push_back({v, w[index_of(style.twist == Twist::flipped ? turned : k)]});
-              if (style.twist == Twist::stride_ignored && e.stride > 1 && at > 0) --at;
-              dw[index_of(k)].push_back({v, at < 0 ? 0.0f : x[index_of(at)]});
-            });
-          }
-    const auto added = [](Sum sum, const std::vector<Terms>& lists) {
-      Values out;
-      for (const Terms& terms : lists) out.push_back(sum(terms));
-      return out;
-    };
-    call.out("dx", added(style.sum, dx));
-    if (style.twist == Twist::no_bias_no_dweight && !call.has("bias")) return;
-    call.out("dweight", added(style.dweight, dw));
-    call.out("dbias", added(style.dweight, db));
-  };
-  return kernel_of(forward, backward, style.slip);
+  return kernel_of([style](const Call& call) { conv_forward(style, call); },
+                   [style](const Call& call) { conv_backward(style, call); }, style.slip);
 }
 
 using V = Verdict;

@@ -213,6 +213,7 @@ std::vector<Specimen> cross_entropy_specimens();
 std::vector<Specimen> norm_specimens();
 std::vector<Specimen> channel_norm_specimens();
 std::vector<Specimen> reduction_specimens();
+std::vector<Specimen> running_sum_specimens();
 std::vector<Specimen> extremum_specimens();
 std::vector<Specimen> linear_specimens();
 std::vector<Specimen> image_specimens();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
-// softplus, leaky_relu, elu, clamp and sqrt.
+// softplus, leaky_relu, elu, clamp, sqrt and pow.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -231,6 +231,66 @@ void add_sqrt(std::vector<Specimen>& out) {
         unary([](float x, Dtype) { return static_cast<float>(std::sqrt(static_cast<double>(x))); }, root_slope)}});
 }
 
+float power_of(float x, Numbers n) { return std::pow(x, n[0]); }
+float power_slope(float x, float g, Numbers n) { return g * (n[0] * std::pow(x, n[0] - 1)); }
+/// The powers that have names, as kernels write them.
+float named_power(float x, float p) {
+  if (p == 2) return x * x;
+  if (p == 3) return x * x * x;
+  if (p == -1) return 1 / x;
+  if (p == 0.5f) return std::sqrt(x);
+  return std::pow(x, p);
+}
+/// By the hardware's exp2 and log2, without their last bits; the sign of an odd power is put back.
+float fast_power(float x, float p) {
+  const float size = std::exp2(p * std::log2(std::fabs(x)));
+  return x < 0 && std::fmod(p, 2.0f) != 0 ? (p == std::trunc(p) ? -size : std::nanf("")) : size;
+}
+
+void add_pow(std::vector<Specimen>& out) {
+  const Pointwise kernel{{"exponent"}};
+  add(out, "pow",
+      {{"factor_missing", 1, "dx = g x^(p-1)", "any", V::bug, "factor",
+        kernel(power_of, [](float x, float g, Numbers n) { return g * std::pow(x, n[0] - 1); })},
+       {"exponent_kept", 30, "dx = g p x^p", "any", V::bug, "exponent|another|factor",
+        kernel(power_of, [](float x, float g, Numbers n) { return g * (n[0] * std::pow(x, n[0])); })},
+       {"sign_lost", 2, "|x|^p", "negative x and an odd exponent", V::bug, "sign",
+        kernel([](float x, Numbers n) { return std::pow(std::fabs(x), n[0]); }, power_slope)},
+       {"by_logarithm", 29, "exp(p log(x)), no number for negative x", "negative x and a whole exponent", V::bug,
+        "negative|no number|NaN|not finite",
+        kernel([](float x, Numbers n) { return std::exp(n[0] * std::log(x)); }, power_slope)},
+       {"fast", 29, "exp2(p log2(x)), whose logarithm is rounded before it is multiplied", "large and small x",
+        V::precision_contract, "fast|approx",
+        kernel([](float x, Numbers n) { return fast_power(x, n[0]); }, power_slope), kFp32, V::bug},
+       {"always_square", 45, "x^2 whatever the exponent is", "another exponent", V::bug, "exponent|attribute",
+        kernel([](float x, Numbers) { return x * x; }, power_slope), kAllTypes, V::structural},
+       {"whole_exponent", 45, "the exponent is cut to a whole number", "exponent 0.5", V::bug, "exponent|attribute",
+        kernel([](float x, Numbers n) { return std::pow(x, std::trunc(n[0])); }, power_slope), kAllTypes,
+        V::structural},
+       {"base_in_bf16", 25, "x is rounded to bf16 on the way in", "any", V::precision_contract,
+        "rounded|stored|takes|keeps", kernel(power_of, power_slope, {Io::read_in_bf16, "x"}), kNotBf16, V::bug},
+       {"through_fp16", 28, "y passes through fp16", "powers beyond 65504", V::precision_contract,
+        "rounded|stored|overflow|infinite|takes|keeps", kernel(power_of, power_slope, {Io::through_fp16, "y"}), kFp32,
+        V::bug},
+       {"dense_cotangent", 18, "dy is read as if row-major", "strided dy", V::structural, "strided",
+        kernel(power_of, power_slope, {Io::read_dense, "dy"})},
+       {"odd_column", 13, "the last column of odd rows is not written", "odd D", V::structural,
+        "output buffer held|unwritten", kernel(power_of, power_slope, {Io::drop_odd_column, "dx"})}},
+      {{"plain", "as written", kernel(power_of, power_slope)},
+       {"named", "products, quotients and roots where the exponent has a name",
+        kernel([](float x, Numbers n) { return named_power(x, n[0]); },
+               [](float x, float g, Numbers n) {
+                 if (n[0] == 3) return g * (3 * (x * x));
+                 if (n[0] == -1) return g * -(1 / (x * x));
+                 return n[0] == 0.5f ? g * (0.5f * (1 / std::sqrt(x))) : g * (n[0] * named_power(x, n[0] - 1));
+               })},
+       {"slope_first", "(g p) x^(p-1)",
+        kernel(power_of, [](float x, float g, Numbers n) { return g * n[0] * std::pow(x, n[0] - 1); })},
+       {"double", "in fp64, rounded once",
+        kernel([](float x, Numbers n) { return static_cast<float>(std::pow(static_cast<double>(x), n[0])); },
+               power_slope)}});
+}
+
 }  // namespace
 
 std::vector<Specimen> rectifier_specimens() {
@@ -240,6 +300,7 @@ std::vector<Specimen> rectifier_specimens() {
   add_elu(out);
   add_clamp(out);
   add_sqrt(out);
+  add_pow(out);
   return out;
 }
 

@@ -93,8 +93,9 @@ std::span<const Specimen> specimens() {
     std::vector<Specimen> out;
     for (const auto& part :
          {elementwise_specimens(), activation_specimens(), rectifier_specimens(), softmax_specimens(), norm_specimens(),
-          channel_norm_specimens(), reduction_specimens(), extremum_specimens(), linear_specimens(),
-          cross_entropy_specimens(), embedding_specimens(), image_specimens(), attention_specimens()})
+          channel_norm_specimens(), reduction_specimens(), running_sum_specimens(), extremum_specimens(),
+          linear_specimens(), cross_entropy_specimens(), embedding_specimens(), image_specimens(),
+          attention_specimens()})
       out.insert(out.end(), part.begin(), part.end());
     return out;
   }();

@@ -36,6 +36,20 @@ BallEvaluator::BallEvaluator(const Graph& graph, Arithmetic arithmetic, std::vec
   mark_sums();
 }
 
+namespace {
+
+bool adds_up(Primitive p) {
+  return p == Primitive::add || p == Primitive::sub || p == Primitive::sum || p == Primitive::put_add ||
+         p == Primitive::cumsum;
+}
+/// Primitives through which a sum goes on as it is.
+bool hands_on(Primitive p) {
+  return p == Primitive::reshape || p == Primitive::neg || p == Primitive::take || p == Primitive::own_adjoint ||
+         p == Primitive::stored || p == Primitive::no_gradient;
+}
+
+}  // namespace
+
 /// A node carries the state of its sum where a consumer adds on, possibly through primitives that only move (R3).
 void BallEvaluator::mark_sums() {
   const auto& nodes = graph_.nodes();
@@ -43,19 +57,12 @@ void BallEvaluator::mark_sums() {
   for (std::size_t id = nodes.size(); id-- > 0;) {
     if (!needed[id]) continue;
     const Primitive p = nodes[id].primitive;
-    const bool adds = p == Primitive::add || p == Primitive::sub || p == Primitive::sum || p == Primitive::put_add;
-    const bool moves = p == Primitive::reshape || p == Primitive::neg || p == Primitive::take ||
-                       p == Primitive::own_adjoint || p == Primitive::stored || p == Primitive::no_gradient;
-    if (!adds && !(moves && wants_sum_[id])) continue;
+    if (!adds_up(p) && !(hands_on(p) && wants_sum_[id])) continue;
     const std::size_t count = p == Primitive::own_adjoint ? 1 : nodes[id].args.size();
     for (std::size_t k = 0; k < count; ++k) {
       const auto arg = static_cast<std::size_t>(nodes[id].args[k]);
       const Primitive q = nodes[arg].primitive;
-      const bool sum_like = q == Primitive::add || q == Primitive::sub || q == Primitive::sum ||
-                            q == Primitive::put_add || q == Primitive::matmul || q == Primitive::reshape ||
-                            q == Primitive::neg || q == Primitive::take || q == Primitive::own_adjoint ||
-                            q == Primitive::stored || q == Primitive::no_gradient;
-      if (sum_like) wants_sum_[arg] = 1;
+      if (adds_up(q) || hands_on(q) || q == Primitive::matmul) wants_sum_[arg] = 1;
     }
   }
 }
@@ -327,6 +334,7 @@ bool BallEvaluator::compute(std::size_t id, const Node& node, MapPart map, std::
       break;
     case Primitive::indicator: out = filled(node.shape, *node.map); break;
     case Primitive::sum: evaluate_sum(c, node, *in[0], full_, wants, out); break;
+    case Primitive::cumsum: evaluate_cumsum(c, node, *in[0], full_, wants, out); break;
     case Primitive::max: evaluate_max(node, *in[0], full_, out); break;
     case Primitive::first_max: evaluate_first_max(node, *in[0], full_, out); break;
     case Primitive::matmul: {

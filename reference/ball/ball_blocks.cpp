@@ -28,17 +28,18 @@ using In = std::span<const BlockIn>;
 // The rules select instead of branching (& and |, not && and ||), and their constants and pointers are known not to
 // alias: otherwise the loops do not vectorise.
 
-/// Applies a scalar rule (context, a, ra, b, rb, v, r) to a block.
-template <class Rule>
-void unary(const RuleContext& context, int n, In in, BlockOut out, Rule rule) {
+/// Applies a scalar rule (context, a, ra, v, r) to a block; each rule has its own loop, into which it is inlined.
+template <auto rule>
+void unary(const RuleContext& context, int n, In in, BlockOut out) {
   const RuleContext c = context;
   const double* __restrict__ a = in[0].v, * __restrict__ ra = in[0].r;
   double* __restrict__ v = out.v, * __restrict__ r = out.r;
   for (int i = 0; i < n; ++i) rule(c, a[i], ra[i], v[i], r[i]);
 }
 
-template <class Rule>
-void binary(const RuleContext& context, int n, In in, BlockOut out, Rule rule) {
+/// The same of (context, a, ra, b, rb, v, r).
+template <auto rule>
+void binary(const RuleContext& context, int n, In in, BlockOut out) {
   const RuleContext c = context;
   const double *__restrict__ a = in[0].v, *__restrict__ ra = in[0].r, *__restrict__ b = in[1].v, *__restrict__ rb = in[1].r;
   double* __restrict__ v = out.v, * __restrict__ r = out.r;
@@ -59,6 +60,15 @@ inline void add_rule(const RuleContext& c, double a, double ra, double b, double
   r = radius;
 }
 
+inline void sub_rule(const RuleContext& c, double a, double ra, double b, double rb, double& v, double& r) {
+  add_rule(c, a, ra, -b, rb, v, r);
+}
+
+inline void neg_rule(const RuleContext&, double a, double ra, double& v, double& r) {
+  v = -a;
+  r = ra;
+}
+
 inline void mul_rule(const RuleContext& c, double a, double ra, double b, double rb, double& v, double& r) {
   const double x = std::fabs(a), y = std::fabs(b), product = a * b;
   const double in = x * rb + y * ra + ra * rb, inexact = rounded(c, product, in);
@@ -68,6 +78,13 @@ inline void mul_rule(const RuleContext& c, double a, double ra, double b, double
   radius = ((a == 0) & (ra == 0)) | ((b == 0) & (rb == 0)) ? 0.0 : radius;
   v = product;
   r = radius;
+}
+
+inline void square_rule(const RuleContext& c, double a, double ra, double& v, double& r) {
+  const double in = (2 * std::fabs(a) + ra) * ra;
+  const double square = a * a, inexact = rounded(c, square, in);
+  v = square;
+  r = (in == 0) & representable(square) ? 0.0 : inexact;
 }
 
 inline void div_rule(const RuleContext& c, double a, double ra, double b, double rb, double& v, double& r) {
@@ -118,6 +135,20 @@ void exp_rule(const RuleContext& context, int n, In in, BlockOut out) {
   }
   for (int i = 0; wide && i < n; ++i)
     if (!(ra[i] <= 1)) r[i] = function_radius(c, c.math.exp, v[i], std::exp(a[i] + ra[i]) - v[i]);
+}
+
+void expm1_rule(const RuleContext& c, int n, In in, BlockOut out) {
+  vector_expm1(in[0].v, out.v, n);
+  monotone(
+      c, c.math.expm1, n, in, out, 0.0, [](double x) { return std::expm1(x); },
+      [](double, double ra, double y) { return (y + 1) * (ra + ra * ra); });
+}
+
+void tanh_rule(const RuleContext& c, int n, In in, BlockOut out) {
+  vector_tanh(in[0].v, out.v, n);
+  monotone(
+      c, c.math.tanh, n, in, out, 0.0, [](double x) { return std::tanh(x); },
+      [](double, double ra, double y) { return ((1 - y) * (1 + y) + 2 * ra) * ra; });
 }
 
 void log_rule(const RuleContext& c, int n, In in, BlockOut out) {
@@ -174,6 +205,28 @@ void rsqrt_rule(const RuleContext& c, double a, double ra, double& v, double& r)
   r = exact ? 0.0 : function_radius(c, c.math.rsqrt, y, spread);
 }
 
+/// Largest |(a + s)^(b + t) - v| for |s| <= ra and |t| <= rb, of v = a^b: x^p is monotone in each of both where x > 0,
+/// and for whole p on each side of 0. Infinite where the ball holds a pole, or x < 0 with p that may be no whole
+/// number.
+double pow_spread(double a, double ra, double b, double rb, double v) {
+  const double low = a - ra, high = a + ra;
+  const bool whole = rb == 0 && b == std::floor(b), crosses = low <= 0 && high >= 0;
+  const bool inside = low > 0 || (low == 0 && b - rb > 0);
+  if (!inside && (!whole || (crosses && b < 0))) return kInfinity;
+  double spread = crosses && b > 0 ? std::fabs(v) : 0.0;
+  for (const double x : {low, high})
+    for (const double p : {b - rb, b + rb}) spread = std::fmax(spread, std::fabs(std::pow(x, p) - v));
+  return spread == spread ? spread + 0x1p-50 * std::fabs(v) : kInfinity;
+}
+
+/// One function, of the base and the exponent; nothing is taken for exact but what every one gives: 1^p, x^0 and 0^p.
+void pow_rule(const RuleContext& c, double a, double ra, double b, double rb, double& v, double& r) {
+  v = std::pow(a, b);
+  const bool exact_operands = ra == 0 && rb == 0;
+  const bool exact = exact_operands && (a == 1 || b == 0 || a == 0);
+  r = exact ? 0.0 : function_radius(c, c.math.pow, v, exact_operands ? 0.0 : pow_spread(a, ra, b, rb, v));
+}
+
 /// R7: s = 1 / (1 + exp(-x)); exp's error counts with (1 - s), and 1/inf = 0 is right in the far tail.
 void sigmoid_rule(const RuleContext& c, int n, In in, BlockOut out) {
   for (int i = 0; i < n; ++i) out.v[i] = -in[0].v[i];
@@ -191,9 +244,36 @@ void sigmoid_rule(const RuleContext& c, int n, In in, BlockOut out) {
   }
 }
 
+inline void abs_rule(const RuleContext&, double a, double ra, double& v, double& r) {
+  v = std::fabs(a);
+  r = ra;
+}
+
+inline void sign_rule(const RuleContext&, double a, double ra, double& v, double& r) {
+  const bool crosses = ra > 0 && std::fabs(a) <= ra;
+  v = crosses || a == 0 ? 0.0 : (a != a ? a : std::copysign(1.0, a));
+  r = crosses ? 1.0 : 0.0;
+}
+
+inline void maximum_rule(const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
+  const double low = std::fmax(a - ra, b - rb), high = std::fmax(a + ra, b + rb);
+  v = a > b || a != a ? a : b;
+  r = std::fmax(high - v, v - low);
+}
+
 inline void straddle(bool yes, bool no, double& v, double& r) {
   v = yes ? 1.0 : (no ? 0.0 : 0.5);
   r = yes || no ? 0.0 : 0.5;
+}
+
+inline void less_rule(const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
+  straddle(a + ra < b - rb, !(a - ra < b + rb), v, r);
+}
+inline void less_equal_rule(const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
+  straddle(a + ra <= b - rb, !(a - ra <= b + rb), v, r);
+}
+inline void equal_rule(const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
+  straddle(a == b && ra + rb == 0, !(std::fabs(a - b) <= ra + rb), v, r);
 }
 
 void where_rule(int n, In in, BlockOut out) {
@@ -209,78 +289,30 @@ void where_rule(int n, In in, BlockOut out) {
 /// Value and radius of one block.
 void Evaluate(const RuleContext& c, Primitive primitive, int n, In in, BlockOut out) {
   switch (primitive) {
-    case Primitive::add: return binary(c, n, in, out, add_rule);
-    case Primitive::sub:
-      return binary(c, n, in, out,
-                    [](const RuleContext& k, double a, double ra, double b, double rb, double& v, double& r) {
-                      add_rule(k, a, ra, -b, rb, v, r);
-                    });
-    case Primitive::neg:
-      return unary(c, n, in, out, [](const RuleContext&, double a, double ra, double& v, double& r) {
-        v = -a;
-        r = ra;
-      });
-    case Primitive::mul: return binary(c, n, in, out, mul_rule);
-    case Primitive::square:
-      return unary(c, n, in, out, [](const RuleContext& k, double a, double ra, double& v, double& r) {
-        const double in_r = (2 * std::fabs(a) + ra) * ra;
-        const double square = a * a, inexact = rounded(k, square, in_r);
-        v = square;
-        r = (in_r == 0) & representable(square) ? 0.0 : inexact;
-      });
-    case Primitive::div: return binary(c, n, in, out, div_rule);
+    case Primitive::add: return binary<add_rule>(c, n, in, out);
+    case Primitive::sub: return binary<sub_rule>(c, n, in, out);
+    case Primitive::neg: return unary<neg_rule>(c, n, in, out);
+    case Primitive::mul: return binary<mul_rule>(c, n, in, out);
+    case Primitive::square: return unary<square_rule>(c, n, in, out);
+    case Primitive::div: return binary<div_rule>(c, n, in, out);
     case Primitive::exp: return exp_rule(c, n, in, out);
-    case Primitive::expm1:
-      vector_expm1(in[0].v, out.v, n);
-      return monotone(
-          c, c.math.expm1, n, in, out, 0.0, [](double x) { return std::expm1(x); },
-          [](double, double ra, double y) { return (y + 1) * (ra + ra * ra); });
+    case Primitive::expm1: return expm1_rule(c, n, in, out);
     case Primitive::log: return log_rule(c, n, in, out);
     case Primitive::log1p: return log1p_rule(c, n, in, out);
-    case Primitive::tanh:
-      vector_tanh(in[0].v, out.v, n);
-      return monotone(
-          c, c.math.tanh, n, in, out, 0.0, [](double x) { return std::tanh(x); },
-          [](double, double ra, double y) { return ((1 - y) * (1 + y) + 2 * ra) * ra; });
+    case Primitive::tanh: return tanh_rule(c, n, in, out);
     case Primitive::erf: return erf_rule(c, n, in, out, false);
     case Primitive::erfc: return erf_rule(c, n, in, out, true);
-    case Primitive::sqrt: return unary(c, n, in, out, sqrt_rule);
-    case Primitive::rsqrt: return unary(c, n, in, out, rsqrt_rule);
+    case Primitive::sqrt: return unary<sqrt_rule>(c, n, in, out);
+    case Primitive::rsqrt: return unary<rsqrt_rule>(c, n, in, out);
+    case Primitive::pow: return binary<pow_rule>(c, n, in, out);
     case Primitive::sigmoid: return sigmoid_rule(c, n, in, out);
-    case Primitive::abs:
-      return unary(c, n, in, out, [](const RuleContext&, double a, double ra, double& v, double& r) {
-        v = std::fabs(a);
-        r = ra;
-      });
-    case Primitive::sign:
-      return unary(c, n, in, out, [](const RuleContext&, double a, double ra, double& v, double& r) {
-        const bool crosses = ra > 0 && std::fabs(a) <= ra;
-        v = crosses || a == 0 ? 0.0 : (a != a ? a : std::copysign(1.0, a));
-        r = crosses ? 1.0 : 0.0;
-      });
-    case Primitive::less:
-      return binary(c, n, in, out,
-                    [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
-                      straddle(a + ra < b - rb, !(a - ra < b + rb), v, r);
-                    });
-    case Primitive::less_equal:
-      return binary(c, n, in, out,
-                    [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
-                      straddle(a + ra <= b - rb, !(a - ra <= b + rb), v, r);
-                    });
-    case Primitive::equal:
-      return binary(c, n, in, out,
-                    [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
-                      straddle(a == b && ra + rb == 0, !(std::fabs(a - b) <= ra + rb), v, r);
-                    });
+    case Primitive::abs: return unary<abs_rule>(c, n, in, out);
+    case Primitive::sign: return unary<sign_rule>(c, n, in, out);
+    case Primitive::less: return binary<less_rule>(c, n, in, out);
+    case Primitive::less_equal: return binary<less_equal_rule>(c, n, in, out);
+    case Primitive::equal: return binary<equal_rule>(c, n, in, out);
     case Primitive::where: return where_rule(n, in, out);
-    case Primitive::maximum:
-      return binary(c, n, in, out,
-                    [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
-                      const double low = std::fmax(a - ra, b - rb), high = std::fmax(a + ra, b + rb);
-                      v = a > b || a != a ? a : b;
-                      r = std::fmax(high - v, v - low);
-                    });
+    case Primitive::maximum: return binary<maximum_rule>(c, n, in, out);
     default: throw Error(std::string("[ball] no elementwise rule for ") + name(primitive));
   }
 }

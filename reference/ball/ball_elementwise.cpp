@@ -14,6 +14,10 @@ namespace {
 
 using In = std::span<const BlockIn>;
 
+float sign(float x) { return x == 0 || x != x ? x : std::copysign(1.0f, x); }
+float chosen(float condition, float yes, float no) { return condition != 0 ? yes : no; }
+float larger(float x, float y) { return x > y || x != x ? x : y; }
+
 /// The fp32 replay of one element (rule R9).
 double replay(Primitive primitive, const float* x) {
   switch (primitive) {
@@ -32,14 +36,15 @@ double replay(Primitive primitive, const float* x) {
     case Primitive::erfc: return std::erfc(x[0]);
     case Primitive::sqrt: return std::sqrt(x[0]);
     case Primitive::rsqrt: return 1 / std::sqrt(x[0]);
+    case Primitive::pow: return std::pow(x[0], x[1]);
     case Primitive::sigmoid: return 1 / (1 + std::exp(-x[0]));
     case Primitive::abs: return std::fabs(x[0]);
-    case Primitive::sign: return x[0] == 0 || x[0] != x[0] ? x[0] : std::copysign(1.0f, x[0]);
+    case Primitive::sign: return sign(x[0]);
     case Primitive::less: return x[0] < x[1];
     case Primitive::less_equal: return x[0] <= x[1];
     case Primitive::equal: return x[0] == x[1];
-    case Primitive::where: return x[0] != 0 ? x[1] : x[2];
-    case Primitive::maximum: return x[0] > x[1] || x[0] != x[0] ? x[0] : x[1];
+    case Primitive::where: return chosen(x[0], x[1], x[2]);
+    case Primitive::maximum: return larger(x[0], x[1]);
     default: return std::numeric_limits<double>::quiet_NaN();
   }
 }
@@ -50,6 +55,8 @@ struct Factors {
 };
 Factors factors(const BlockIn& in, int i) {
   const double size = std::fabs(in.v[i]);
+  // An infinite input is no overflow: what follows from it is exact.
+  if (std::isinf(size) && !(in.flags[i] & (kOverflowed | kLeftRange))) return {1, 1};
   return in.up[i] > 0 ? Factors{in.up[i], in.down[i]} : Factors{std::fmax(1.0, size), std::fmin(1.0, size)};
 }
 
@@ -57,58 +64,79 @@ bool compares(Primitive p) {
   return p == Primitive::less || p == Primitive::less_equal || p == Primitive::equal || p == Primitive::sign;
 }
 bool has_pole(Primitive p) {
-  return p == Primitive::log || p == Primitive::log1p || p == Primitive::div || p == Primitive::rsqrt;
+  return p == Primitive::log || p == Primitive::log1p || p == Primitive::div || p == Primitive::rsqrt ||
+         p == Primitive::pow;
 }
+
+/// What is known of the range of one element.
+struct Range {
+  std::uint8_t flags = 0;
+  bool finite_operands = true;
+  bool unknown = false;  ///< the replay may be on the other side of what the kernel does
+};
+
+/// Of a decided choice, the operand that was not chosen.
+bool is_unused(Primitive primitive, In in, std::size_t k, int i) {
+  return primitive == Primitive::where && k > 0 && in[0].r[i] == 0 && (in[0].v[i] != 0) != (k == 1);
+}
+
+/// What an element takes over from an operand.
+void take_over(const BlockIn& operand, int i, Range& range) {
+  const std::uint8_t f = operand.flags[i];
+  if (f & (kOverflowed | kLeftRange)) range.flags |= kLeftRange;
+  range.flags |= f & kMayBeNan;
+  range.finite_operands &= std::isfinite(operand.v[i]) || (f & (kOverflowed | kLeftRange));
+}
+
+/// The product chain (R4) of an element of a product: what its factors may do in another order.
+void chain_factors(const RuleContext& c, Primitive primitive, In in, int i, BlockOut out, Range& range) {
+  const Factors a = factors(in[0], i), b = primitive == Primitive::square ? a : factors(in[1], i);
+  const bool divides = primitive == Primitive::div;  // a divisor's factors count reciprocally
+  const double up = a.above * (divides ? 1 / b.below : b.above), down = a.below * (divides ? 1 / b.above : b.below);
+  out.up[i] = up;
+  out.down[i] = down;
+  const bool zero = out.v[i] == 0 && out.r[i] == 0;
+  if (down < kMinNormal && !zero) out.r[i] += 2 * c.eta * up;
+  if (up > kMaxFinite) {
+    range.flags |= kLeftRange;
+    range.unknown = true;  // some order of the factors overflows
+  }
+}
+
+/// The operand that may meet the pole.
+const BlockIn& divisor(Primitive p, In in) { return p == Primitive::pow ? in.front() : in.back(); }
 
 /// Product chains (R4) and range flags (R9) of one block; runs after the value and radius are there.
 void range_block(const RuleContext& c, Primitive primitive, int n, In in, BlockOut out) {
   const bool product = primitive == Primitive::mul || primitive == Primitive::square || primitive == Primitive::div;
   for (int i = 0; i < n; ++i) {
-    std::uint8_t flags = 0;
-    bool finite_operands = true, unknown = false;
+    Range range;
     float x[3] = {0, 0, 0};
     for (std::size_t k = 0; k < in.size(); ++k) {
-      const bool unused = primitive == Primitive::where && k > 0 && in[0].r[i] == 0 && (in[0].v[i] != 0) != (k == 1);
-      if (!unused) {
-        const std::uint8_t f = in[k].flags[i];
-        if (f & (kOverflowed | kLeftRange)) flags |= kLeftRange;
-        flags |= f & kMayBeNan;
-        finite_operands &= std::isfinite(in[k].v[i]) || (f & (kOverflowed | kLeftRange));
-      }
+      if (!is_unused(primitive, in, k, i)) take_over(in[k], i, range);
       x[k] = static_cast<float>(in[k].f[i]);
     }
     out.up[i] = 0;  // zero: not a product chain
     out.down[i] = 0;
-    if (product) {
-      const Factors a = factors(in[0], i), b = primitive == Primitive::square ? a : factors(in[1], i);
-      const bool divides = primitive == Primitive::div;  // a divisor's factors count reciprocally
-      const double up = a.above * (divides ? 1 / b.below : b.above), down = a.below * (divides ? 1 / b.above : b.below);
-      out.up[i] = up;
-      out.down[i] = down;
-      const bool zero = out.v[i] == 0 && out.r[i] == 0;
-      if (down < kMinNormal && !zero) out.r[i] += 2 * c.eta * up;
-      if (up > kMaxFinite) {
-        flags |= kLeftRange;
-        unknown = true;  // some order of the factors overflows
-      }
-    }
-    if (finite_operands && !(std::fabs(out.v[i]) + out.r[i] <= kMaxFinite)) {
-      flags |= kOverflowed;
-      unknown |= std::fabs(out.v[i]) - out.r[i] <= kMaxFinite;  // it may overflow or not, whatever the replay's does
+    if (product) chain_factors(c, primitive, in, i, out, range);
+    if (range.finite_operands && !(std::fabs(out.v[i]) + out.r[i] <= kMaxFinite)) {
+      range.flags |= kOverflowed;
+      // It may overflow or not, whatever the replay's does.
+      range.unknown |= std::fabs(out.v[i]) - out.r[i] <= kMaxFinite;
     }
     // A choice between numbers that may be out of range, and what it chooses.
-    unknown |= compares(primitive) && (flags & kLeftRange);
-    unknown |= primitive == Primitive::where && (in[0].flags[i] & (kOverflowed | kLeftRange));
+    range.unknown |= compares(primitive) && (range.flags & kLeftRange);
+    range.unknown |= primitive == Primitive::where && (in[0].flags[i] & (kOverflowed | kLeftRange));
     // Infinite at the middle of the operand's ball alone: what underflowed on the way to log(v) or 1/v need not be
     // zero.
-    const BlockIn& last = in.back();
+    const BlockIn& last = divisor(primitive, in);
     if (std::isinf(out.v[i]) && last.r[i] > 0 && std::isfinite(last.v[i]) && has_pole(primitive)) {
-      flags |= kLeftRange;
-      unknown = true;
+      range.flags |= kLeftRange;
+      range.unknown = true;
     }
     out.r[i] = settle(out.v[i], out.r[i]);
-    out.f[i] = unknown ? std::numeric_limits<double>::quiet_NaN() : replay(primitive, x);
-    out.flags[i] = flags;
+    out.f[i] = range.unknown ? std::numeric_limits<double>::quiet_NaN() : replay(primitive, x);
+    out.flags[i] = range.flags;
   }
 }
 

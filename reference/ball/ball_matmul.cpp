@@ -39,6 +39,12 @@ Operand prepare(const Ball& x, std::int64_t at, std::int64_t rows, std::int64_t 
   return o;
 }
 
+/// One batch of a product of [n, k] and [k, m]: where its operands and its result begin.
+struct Batch {
+  std::int64_t n, k, m;
+  std::int64_t at_a, at_b, at;
+};
+
 /// Which of an operand's numbers enter a product.
 enum class Of { values, magnitudes, outer, nonzero, lifted };  // v, |v|, |v| + r, |v| + r != 0, see Operand::least
 
@@ -85,25 +91,28 @@ void product(const Operand& a, const Operand& b, Of of, std::int64_t k, Eigen::R
 /// Whether zeros are so many that counting the non-zero products of each sum sharpens the bound; otherwise they are k.
 bool many_zeros(const Operand& x) { return x.zeros * 8 > x.v.size(); }
 
-/// Flags and replay of one batch (rule R9).
-void range_of_product(const Ball& a, std::int64_t at_a, const Ball& b, std::int64_t at_b, const Node& node,
-                      const Eigen::Map<Matrix>& mass, std::int64_t n, std::int64_t k, std::int64_t m, std::int64_t at,
-                      Ball& out) {
+/// Flags and replay of one batch (rule R9); `mass` is sum |a b| with radii.
+void range_of_product(const Ball& a, const Ball& b, const Node& node, const Batch& batch,
+                      const Eigen::Map<Matrix>& mass, Ball& out) {
+  const auto [n, k, m, at_a, at_b, at] = batch;
   const std::int64_t ai = node.transpose_a ? 1 : k, ak = node.transpose_a ? n : 1;
   const std::int64_t bk = node.transpose_b ? 1 : m, bj = node.transpose_b ? k : 1;
+  const double *const va = a.v.get(), *const vb = b.v.get(), *const ra = a.replay.get(), *const rb = b.replay.get();
+  const std::uint8_t *const fa = a.flags.get(), *const fb = b.flags.get();
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < m; ++j) {
       float sum = 0;
       std::uint8_t flags = 0;
       bool finite = true, positive = false, negative = false;
-      for (std::int64_t p = 0; p < k; ++p) {
-        const std::int64_t x = at_a + i * ai + p * ak, y = at_b + p * bk + j * bj;
-        const std::uint8_t f = static_cast<std::uint8_t>(a.flags[x] | b.flags[y]);
+      std::int64_t x = at_a + i * ai, y = at_b + j * bj;
+      for (std::int64_t p = 0; p < k; ++p, x += ak, y += bk) {
+        const std::uint8_t f = static_cast<std::uint8_t>(fa[x] | fb[y]);
         if (f & (kOverflowed | kLeftRange)) flags |= kLeftRange;
-        const double term = a.v[x] * b.v[y];
+        const double term = va[x] * vb[y];
         finite &= std::isfinite(term) || (f & (kOverflowed | kLeftRange));
-        positive |= term > 0, negative |= term < 0;
-        sum += static_cast<float>(a.replay[x]) * static_cast<float>(b.replay[y]);
+        positive |= term > 0;
+        negative |= term < 0;
+        sum += static_cast<float>(ra[x]) * static_cast<float>(rb[y]);
       }
       const std::int64_t to = at + i * m + j;
       out.replay[to] = sum;
@@ -194,7 +203,7 @@ bool uniform_matmul(const RuleContext& c, const Node& node, const Ball& a, const
 namespace {
 
 /// Lifted sizes of one batch's sums, where they are not those of the products.
-Matrix lifted_mass(const CoreProduct& core, Operand& x, Operand& y, std::int64_t n, std::int64_t k, std::int64_t m) {
+Matrix lifted_mass(const CoreProduct& core, Operand& x, Operand& y, const Batch& batch) {
   const auto lifts = [](const Operand& o, const FloatFormat& format) {
     if (!o.exact) return true;
     for (std::int64_t i = 0; i < o.v.size(); ++i)
@@ -204,67 +213,100 @@ Matrix lifted_mass(const CoreProduct& core, Operand& x, Operand& y, std::int64_t
   if (!lifts(x, *core.a) && !lifts(y, *core.b)) return {};
   x.least = core.a->min_normal();
   y.least = core.b->min_normal();
-  Matrix out(n, m);
-  product(x, y, Of::lifted, k, out);
+  Matrix out(batch.n, batch.m);
+  product(x, y, Of::lifted, batch.k, out);
   return out;
+}
+
+/// A number for each sum of a batch: in the channel that will hold the state of the sums, where there is one.
+struct Sizes {
+  Sizes(bool wanted, bool kept, const Channel& channel, const Batch& batch)
+      : own(wanted && !kept ? batch.n : 0, batch.m),
+        all(kept ? channel.get() + batch.at : own.data(), wanted ? batch.n : 0, batch.m) {}
+  Matrix own;
+  Eigen::Map<Matrix> all;  ///< empty where none is wanted
+};
+
+/// State of one sum, as Ball has it by channel.
+struct State {
+  double terms, mass, base, grid;
+};
+
+/// What holds for all sums of a batch.
+struct BatchRules {
+  BatchRules(const RuleContext& context, const Operand& x, const Operand& y, double k, double each_underflow)
+      : c(context), all(k), underflow(each_underflow), exact(x.exact && y.exact) {
+    exact_products = c.core.on() || (exact && x.short_significand && y.short_significand && underflow == 0);
+    if (exact) grid = x.grid * y.grid;
+    if (c.core.on()) fine = std::ldexp(1.0, c.core.block.exact_bits() - 24);
+  }
+
+  const RuleContext& c;
+  double all;        ///< terms of a sum
+  double underflow;  ///< of a product; 0: none can
+  bool exact;        ///< no operand has a radius
+  bool exact_products;
+  double grid = 0;  ///< lowest bit of all products; 0: none is known
+  double fine = 1;  ///< every sum below 2^24 times this many lowest bits is exact
+
+  /// Of a sum with sum |a b| with radii, the same without them, its terms that are not zero, and its lifted size.
+  State state(double mass, double inner, double nonzero, double aligned) const {
+    double base = exact ? 0.0 : (mass - inner) + 0x1p-50 * mass, terms = nonzero;
+    const bool on_grid = exact && c.grid && aligned <= 0x1p24 * fine * grid && underflow == 0;
+    if (!exact_products && !on_grid && mass > 0) base += c.u * mass + nonzero * underflow;
+    if (c.core.on()) {
+      const TensorCoreBlock& block = c.core.block;
+      terms = terms_of_cores(block, nonzero, all);
+      if (!on_grid && nonzero > 1) base += c.u_sum * block.truncations(nonzero, all) * (aligned - mass) * (1 + 0x1p-40);
+      if (underflow > 0 && mass > 0) base += nonzero * underflow + underflow_of_cores(block, nonzero);
+    }
+    if (!(base == base)) base = kInfinity;
+    return {terms, mass, base, on_grid ? fine * grid : 0.0};
+  }
+};
+
+/// Values, radii and, where it is kept, the state of the sums of one batch.
+void evaluate_batch(const RuleContext& c, const Node& node, const Ball& a, const Ball& b, const Batch& batch,
+                    double underflow, bool full, bool wants_sum, Ball& out) {
+  const auto [n, k, m, at_a, at_b, at] = batch;
+  Operand x = node.transpose_a ? prepare(a, at_a, k, n, true, true) : prepare(a, at_a, n, k, false, true);
+  Operand y = node.transpose_b ? prepare(b, at_b, m, k, true, false) : prepare(b, at_b, k, m, false, false);
+  product(x, y, Of::values, k, Eigen::Map<Matrix>(out.v.get() + at, n, m));
+  const BatchRules rules(c, x, y, static_cast<double>(k), underflow);
+  Sizes mass(true, wants_sum, out.mass, batch), inner(!rules.exact, wants_sum, out.base, batch);
+  product(x, y, rules.exact ? Of::magnitudes : Of::outer, k, mass.all);
+  if (!rules.exact) product(x, y, Of::magnitudes, k, inner.all);
+  const bool counted = many_zeros(x) || many_zeros(y);
+  Sizes nonzero(counted, wants_sum, out.terms, batch);
+  if (counted) product(x, y, Of::nonzero, k, nonzero.all);
+  const Matrix lifted = c.core.on() ? lifted_mass(c.core, x, y, batch) : Matrix();
+  for (std::int64_t i = 0; i < n * m; ++i) {
+    const double s = mass.all.data()[i];
+    const State sum = rules.state(s, rules.exact ? s : inner.all.data()[i], counted ? nonzero.all.data()[i] : rules.all,
+                                  lifted.size() > 0 ? lifted.data()[i] : s);
+    out.r[at + i] = settle(out.v[at + i], summation_radius(c, sum.terms, sum.mass, sum.base, sum.grid));
+    if (!wants_sum) continue;
+    out.terms[at + i] = sum.terms;
+    out.mass[at + i] = sum.mass;
+    out.base[at + i] = sum.base;
+    out.grid[at + i] = sum.grid;
+  }
+  if (full) range_of_product(a, b, node, batch, mass.all, out);
 }
 
 }  // namespace
 
 bool evaluate_matmul(const RuleContext& c, const Node& node, const Ball& left, const Ball& right, bool full,
                      bool wants_sum, Ball& out) {
-  const CoreProduct& core = c.core;
   Ball a = left, b = right;
-  if (core.on() && !operands_of_cores(core, full, a, b)) return false;
+  if (c.core.on() && !operands_of_cores(c.core, full, a, b)) return false;
   allocate(out, full, wants_sum);
   const std::int64_t n = out.shape.last(1), m = out.shape.last(0), k = a.shape.last(node.transpose_a ? 1 : 0);
   const std::int64_t plane = n * m, batches = plane > 0 ? out.count() / plane : 0;
   // An underflowing product loses up to half a subnormal step (or all of it where subnormals are flushed).
   const double underflow = full || a.range.smallest * b.range.smallest < kMinNormal ? c.eta : 0.0;
-  for (std::int64_t batch = 0; batch < batches; ++batch) {
-    const std::int64_t at_a = batch * n * k, at_b = batch * k * m, at = batch * n * m;
-    Operand x = node.transpose_a ? prepare(a, at_a, k, n, true, true) : prepare(a, at_a, n, k, false, true);
-    Operand y = node.transpose_b ? prepare(b, at_b, m, k, true, false) : prepare(b, at_b, k, m, false, false);
-    product(x, y, Of::values, k, Eigen::Map<Matrix>(out.v.get() + at, n, m));
-    const bool exact = x.exact && y.exact;
-    // sum |a b|, and the same with radii; in the channels that will hold the state of the sum, where there are any.
-    Matrix own_mass(wants_sum ? 0 : n, m), own_inner(wants_sum || exact ? 0 : n, m);
-    Eigen::Map<Matrix> mass(wants_sum ? out.mass.get() + at : own_mass.data(), n, m);
-    Eigen::Map<Matrix> inner(wants_sum ? out.base.get() + at : own_inner.data(), exact ? 0 : n, m);
-    product(x, y, exact ? Of::magnitudes : Of::outer, k, mass);
-    if (!exact) product(x, y, Of::magnitudes, k, inner);
-    const bool counted = many_zeros(x) || many_zeros(y);
-    Matrix own_terms(wants_sum || !counted ? 0 : n, m);
-    Eigen::Map<Matrix> terms(wants_sum ? out.terms.get() + at : own_terms.data(), counted ? n : 0, m);
-    if (counted) product(x, y, Of::nonzero, k, terms);
-    const bool exact_products = core.on() || (exact && x.short_significand && y.short_significand && underflow == 0);
-    const double grid = exact ? x.grid * y.grid : 0.0;
-    const Matrix lifted = core.on() ? lifted_mass(core, x, y, n, k, m) : Matrix();
-    // Where every sum is exact below this many lowest bits; summation_radius() asks for 2^24.
-    const double fine = core.on() ? std::ldexp(1.0, core.block.exact_bits() - 24) : 1.0;
-    for (std::int64_t i = 0; i < n * m; ++i) {
-      const double s = mass.data()[i], t = counted ? terms.data()[i] : static_cast<double>(k);
-      double base = exact ? 0.0 : (s - inner.data()[i]) + 0x1p-50 * s;
-      const double aligned = lifted.size() > 0 ? lifted.data()[i] : s;
-      const bool on_grid = exact && c.grid && aligned <= 0x1p24 * fine * grid && underflow == 0;
-      if (!exact_products && !on_grid && s > 0) base += c.u * s + t * underflow;
-      double chained = t;
-      if (core.on()) {
-        const double all = static_cast<double>(k);
-        chained = terms_of_cores(core.block, t, all);
-        if (!on_grid && t > 1) base += c.u_sum * core.block.truncations(t, all) * (aligned - s) * (1 + 0x1p-40);
-        if (underflow > 0 && s > 0) base += t * underflow + underflow_of_cores(core.block, t);
-      }
-      if (!(base == base)) base = kInfinity;
-      out.r[at + i] = settle(out.v[at + i], summation_radius(c, chained, s, base, on_grid ? fine * grid : 0.0));
-      if (!wants_sum) continue;
-      out.terms[at + i] = chained;
-      out.mass[at + i] = s;
-      out.base[at + i] = base;
-      out.grid[at + i] = on_grid ? fine * grid : 0.0;
-    }
-    if (full) range_of_product(a, at_a, b, at_b, node, mass, n, k, m, at, out);
-  }
+  for (std::int64_t i = 0; i < batches; ++i)
+    evaluate_batch(c, node, a, b, {n, k, m, i * n * k, i * k * m, i * plane}, underflow, full, wants_sum, out);
   return true;
 }
 

@@ -10,8 +10,8 @@ namespace {
 
 /// What computing a node takes: the adjoint rule is the only part that is dear to copy.
 Node without_adjoint(const Node& node) {
-  return {node.primitive,   node.args,        node.shape, node.value, node.axis,
-          node.transpose_a, node.transpose_b, node.map,   node.name,  nullptr};
+  return {node.primitive,   node.args,     node.shape, node.value, node.axis, node.transpose_a,
+          node.transpose_b, node.reversed, node.map,   node.name,  nullptr};
 }
 
 }  // namespace
@@ -19,9 +19,9 @@ Node without_adjoint(const Node& node) {
 bool elementwise(Primitive p) {
   return p == Primitive::add || p == Primitive::sub || p == Primitive::neg || p == Primitive::mul ||
          p == Primitive::square || p == Primitive::div || p == Primitive::exp || p == Primitive::expm1 ||
-         p == Primitive::tanh || p == Primitive::sqrt || p == Primitive::rsqrt || p == Primitive::sigmoid ||
-         p == Primitive::abs || p == Primitive::where || p == Primitive::maximum || p == Primitive::erf ||
-         p == Primitive::log || p == Primitive::log1p;
+         p == Primitive::tanh || p == Primitive::sqrt || p == Primitive::rsqrt || p == Primitive::pow ||
+         p == Primitive::sigmoid || p == Primitive::abs || p == Primitive::where || p == Primitive::maximum ||
+         p == Primitive::erf || p == Primitive::log || p == Primitive::log1p;
 }
 
 BallEvaluator::Pass::Pass(BallEvaluator& of, const std::vector<char>& needed, const std::vector<Expr>& targets,
@@ -131,36 +131,45 @@ std::vector<BallEvaluator::Pass::Step> BallEvaluator::Pass::steps_of(int phase) 
   return steps;
 }
 
+std::int64_t BallEvaluator::Pass::next_block(std::int64_t row, const std::vector<char>* rows, bool gathers) {
+  const RowPlan& plan = of_.rows_;
+  const auto wanted = [&](std::int64_t at) { return rows == nullptr || (*rows)[static_cast<std::size_t>(at)] != 0; };
+  listed_.clear();
+  std::int64_t count = 0;
+  while (count < plan.step && row + count < plan.rows && wanted(row + count)) ++count;
+  if (count == 0 || !gathers || (elements_ == nullptr && count == plan.step)) return count;
+  // Rows that stand alone make a block together.
+  for (count = 0; std::ssize(listed_) < plan.step && row + count < plan.rows; ++count)
+    if (wanted(row + count)) listed_.push_back(row + count);
+  return count;
+}
+
+bool BallEvaluator::Pass::run_block(std::vector<Step>& steps, std::int64_t row, std::int64_t count) {
+  slices_.clear();
+  picks_.clear();
+  if (elements_ != nullptr) picked_ = elements_of_rows(*elements_, listed_);
+  for (std::size_t k = 0; k < steps.size();) {
+    const std::size_t end = of_.radii_ == Radii::uniform ? run_group(steps, k, row, count) : k;
+    for (std::size_t i = k; i < end; ++i)
+      if (!finish_step(steps[i], group_[i - k], row, count)) return false;
+    k = end;
+    if (k < steps.size() && !run_step(steps[k++], row, count)) return false;
+  }
+  return true;
+}
+
 bool BallEvaluator::Pass::run_rows(int phase, const std::vector<char>* rows) {
   std::vector<Step> steps = steps_of(phase);
   if (steps.empty()) return true;
-  const RowPlan& plan = of_.rows_;
   parts_.assign(runs_.size(), Ball{});
   sums_.clear();
   uniform_sums_.clear();
-  const auto wanted = [&](std::int64_t row) { return rows == nullptr || (*rows)[static_cast<std::size_t>(row)] != 0; };
-  const bool gathers = rows != nullptr && plan.lead == 1 &&
+  const bool gathers = rows != nullptr && of_.rows_.lead == 1 &&
                        std::none_of(steps.begin(), steps.end(), [](const Step& s) { return s.map != nullptr; });
-  for (std::int64_t row = 0, count = 0; row < plan.rows; row += std::max<std::int64_t>(count, 1)) {
-    for (count = 0; count < plan.step && row + count < plan.rows && wanted(row + count);) ++count;
-    if (count == 0) continue;
-    listed_.clear();
-    std::int64_t taken = count;
-    if (gathers && (elements_ != nullptr || count < plan.step)) {  // rows that stand alone make a block together
-      for (count = 0; std::ssize(listed_) < plan.step && row + count < plan.rows; ++count)
-        if (wanted(row + count)) listed_.push_back(row + count);
-      taken = std::ssize(listed_);
-    }
-    slices_.clear();
-    picks_.clear();
-    if (elements_ != nullptr) picked_ = elements_of_rows(*elements_, listed_);
-    for (std::size_t k = 0; k < steps.size();) {
-      const std::size_t end = of_.radii_ == Radii::uniform ? run_group(steps, k, row, taken) : k;
-      for (std::size_t i = k; i < end; ++i)
-        if (!finish_step(steps[i], group_[i - k], row, taken)) return false;
-      k = end;
-      if (k < steps.size() && !run_step(steps[k++], row, taken)) return false;
-    }
+  for (std::int64_t row = 0; row < of_.rows_.rows;) {
+    const std::int64_t past = next_block(row, rows, gathers), count = listed_.empty() ? past : std::ssize(listed_);
+    if (count > 0 && !run_block(steps, row, count)) return false;
+    row += std::max<std::int64_t>(past, 1);
   }
   listed_.clear();
   for (Step& step : steps) {

@@ -53,6 +53,11 @@ class BallEvaluator::Pass {
 
   bool run_rows(int phase, const std::vector<char>* rows);
 
+  /// How many rows from `row` on the next block takes or passes over; 0: this one is not wanted. Where it takes only
+  /// some of them, listed_ has these.
+  std::int64_t next_block(std::int64_t row, const std::vector<char>* rows, bool gathers);
+  bool run_block(std::vector<Step>& steps, std::int64_t row, std::int64_t count);
+
   /// An operand's part: of this pass, or cut out of a whole one; one that is the same for all rows stays as it is.
   const Ball* operand(int rank, std::size_t id, std::int64_t row, std::int64_t count);
 

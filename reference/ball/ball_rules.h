@@ -91,6 +91,18 @@ struct SumsOut {
   double* value;
   double *terms, *mass, *base, *grid;
 };
+/// A running sum whose own rounding does not grow with the number of terms (Knuth's two-sum): a partial sum that
+/// another follows from cannot take a better order.
+struct ExactSum {
+  double high = 0, low = 0;
+  void add(double x) {
+    const double sum = high + x, part = sum - high;
+    low += (high - (sum - part)) + (x - part);
+    high = sum;
+  }
+  /// An infinite sum has no low part.
+  double value() const { return std::fabs(high) < kInfinity ? high + low : high; }
+};
 struct SumState {
   double value = 0, terms = 0, mass = 0, base = 0;
 };
@@ -106,6 +118,7 @@ bool max_of_run(const double* v, const double* r, std::int64_t n, double& most, 
 void evaluate_elementwise(const RuleContext& context, const Node& node, std::span<const Ball* const> args, bool full,
                           bool wants_sum, Ball& out);
 void evaluate_sum(const RuleContext& context, const Node& node, const Ball& x, bool full, bool wants_sum, Ball& out);
+void evaluate_cumsum(const RuleContext& context, const Node& node, const Ball& x, bool full, bool wants_sum, Ball& out);
 void evaluate_max(const Node& node, const Ball& x, bool full, Ball& out);
 void evaluate_first_max(const Node& node, const Ball& x, bool full, Ball& out);
 void evaluate_take(MapPart map, const Ball& x, bool full, Ball& out);

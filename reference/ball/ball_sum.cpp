@@ -75,32 +75,43 @@ void store_sums(const RuleContext& c, const Sums& s, std::int64_t at, bool wants
 
 namespace {
 
-/// R9 for a sum over the elements i, i + step, ...: flags of the result and its fp32 replay.
-void range_of_sum(const Ball& x, std::int64_t first, std::int64_t step, std::int64_t n, double mass, std::int64_t at,
-                  Ball& out) {
+/// R9 for a sum while its terms come in: flags of the result and its fp32 replay.
+struct RangeOfSum {
   std::uint8_t flags = 0;
   bool positive = false, negative = false, finite = true;
-  float sum = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const std::int64_t k = first + i * step;
+  float replay = 0;
+
+  void see(const Ball& x, std::int64_t k) {
     const std::uint8_t f = x.flags[k];
     if (f & (kOverflowed | kLeftRange)) flags |= kLeftRange;
     flags |= f & kMayBeNan;
     finite &= std::isfinite(x.v[k]) || (f & (kOverflowed | kLeftRange));
-    positive |= x.v[k] > 0, negative |= x.v[k] < 0;
-    sum += static_cast<float>(x.replay[k]);
+    positive |= x.v[k] > 0;
+    negative |= x.v[k] < 0;
+    replay += static_cast<float>(x.replay[k]);
   }
-  out.replay[at] = sum;
-  // Terms that are sums themselves may be of either sign within: then the sizes add up to more than the sum.
-  const bool mixed = (positive && negative) || (x.mass && mass > (1 + 0x1p-20) * std::fabs(out.v[at]));
-  if (finite && mass > kMaxFinite && mixed) {
-    flags |= kLeftRange;  // some order overflows
-    out.replay[at] = std::numeric_limits<double>::quiet_NaN();
+  void put(const Ball& x, double mass, std::int64_t at, Ball& out) const {
+    std::uint8_t own = flags;
+    out.replay[at] = replay;
+    // Terms that are sums themselves may be of either sign within: then the sizes add up to more than the sum.
+    const bool mixed = (positive && negative) || (x.mass && mass > (1 + 0x1p-20) * std::fabs(out.v[at]));
+    if (finite && mass > kMaxFinite && mixed) {
+      own |= kLeftRange;  // some order overflows
+      out.replay[at] = std::numeric_limits<double>::quiet_NaN();
+    }
+    if (finite && !(std::fabs(out.v[at]) + out.r[at] <= kMaxFinite)) own |= kOverflowed;
+    if (std::isinf(out.v[at]) || (own & kOverflowed))
+      own |= kMayBeNan;  // a compensated sum makes NaN of an infinite partial sum
+    out.flags[at] = own;
   }
-  if (finite && !(std::fabs(out.v[at]) + out.r[at] <= kMaxFinite)) flags |= kOverflowed;
-  if (std::isinf(out.v[at]) || (flags & kOverflowed))
-    flags |= kMayBeNan;  // a compensated sum makes NaN of an infinite partial sum
-  out.flags[at] = flags;
+};
+
+/// The same over the elements i, i + step, ...
+void range_of_sum(const Ball& x, std::int64_t first, std::int64_t step, std::int64_t n, double mass, std::int64_t at,
+                  Ball& out) {
+  RangeOfSum range;
+  for (std::int64_t i = 0; i < n; ++i) range.see(x, first + i * step);
+  range.put(x, mass, at, out);
 }
 
 /// In four chains, so that no sum waits for the last one.
@@ -194,6 +205,26 @@ void evaluate_put_add(const RuleContext& c, MapPart map, const Ball& x, bool ful
     if (finite[j] && !(std::fabs(out.v[at]) + out.r[at] <= kMaxFinite)) flags[j] |= kOverflowed;
     if (std::isinf(out.v[at]) || (flags[j] & kOverflowed)) flags[j] |= kMayBeNan;
     out.flags[at] = flags[j];
+  }
+}
+
+void evaluate_cumsum(const RuleContext& c, const Node& node, const Ball& x, bool full, bool wants_sum, Ball& out) {
+  allocate(out, full, wants_sum);
+  const Axis a = split(x.shape, node.axis);
+  for (std::int64_t line = 0; line < a.outer * a.inner; ++line) {
+    const std::int64_t first = line / a.inner * a.n * a.inner + line % a.inner;
+    ExactSum value;
+    Sums s(1);
+    RangeOfSum range;
+    for (std::int64_t i = 0; i < a.n; ++i) {
+      const std::int64_t at = first + (node.reversed ? a.n - 1 - i : i) * a.inner;
+      value.add(x.v[at]);
+      add_terms(x, at, 1, s, 0);
+      store(c, value.value(), s.terms[0], s.mass[0], s.base[0], s.grid[0], at, wants_sum, out);
+      if (!full) continue;
+      range.see(x, at);
+      range.put(x, s.mass[0], at, out);
+    }
   }
 }
 

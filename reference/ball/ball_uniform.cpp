@@ -60,6 +60,25 @@ Bound quotient(const RuleContext& c, const At& a, const At& b) {
   return exact_power_of_two(b) ? moved(c, in) : with_own(2 * c.u, 2 * c.eta, in);
 }
 
+Bound log1p_bound(const RuleContext& c, double r, double most) {
+  const double low = std::exp(-most) * (1 - 0x1p-40) - r;  // 1 + a = e^v
+  return low > 0 ? of_function(c, c.math.log1p, {0, r / low}) : kNone;
+}
+
+Bound sigmoid_bound(const RuleContext& c, double r) {
+  const double spread = r <= 1 ? 0.25 * (r + r * r) : std::min(0.25 * r, 1.0);
+  return with_own(c.u * (2 * c.math.exp + 3), 4 / kMaxFinite + 2 * c.eta, {0, spread});
+}
+
+/// |(1 + s)^p - 1| <= (1 - s)^-|p| - 1 for |s| <= share. An exponent that is not exact may be no whole number: then
+/// nothing is known of negative bases.
+Bound power(const RuleContext& c, const At& x, const At& p) {
+  const double share = x.share();
+  if (!(share < 1) || p.r() != 0) return kNone;
+  const double spread = share == 0 ? 0.0 : std::pow(1 - share, -p.most) - 1 + 0x1p-49;
+  return of_function(c, c.math.pow, {spread, 0});
+}
+
 /// Bound of a function of one operand at values of at most `most`.
 Bound function(const RuleContext& c, Primitive primitive, const At& a, double most) {
   const double r = a.r(), share = a.share();
@@ -68,20 +87,14 @@ Bound function(const RuleContext& c, Primitive primitive, const At& a, double mo
     case Primitive::expm1: return r <= 0x1p-4 ? of_function(c, c.math.expm1, {0, (most + 1) * (r + r * r)}) : kNone;
     case Primitive::tanh: return r <= 0x1p-4 ? of_function(c, c.math.tanh, {0, (1 + 2 * r) * r}) : kNone;
     case Primitive::log: return a.least > r && !a.zero ? of_function(c, c.math.log, {0, r / (a.least - r)}) : kNone;
-    case Primitive::log1p: {
-      const double low = std::exp(-most) * (1 - 0x1p-40) - r;  // 1 + a = e^v
-      return low > 0 ? of_function(c, c.math.log1p, {0, r / low}) : kNone;
-    }
+    case Primitive::log1p: return log1p_bound(c, r, most);
     case Primitive::erf: return of_function(c, c.math.erf, {0, std::min(2.0, 1.1283791670955126 * r)});
     case Primitive::erfc: return of_function(c, c.math.erfc, {0, std::min(2.0, 1.1283791670955126 * r)});
     case Primitive::sqrt:
       return share < 1 ? of_function(c, c.math.sqrt, {1 - std::sqrt(1 - share) + 0x1p-49, 0}) : kNone;
     case Primitive::rsqrt:
       return share < 1 && !a.zero ? of_function(c, c.math.rsqrt, {1 / std::sqrt(1 - share) - 1 + 0x1p-49, 0}) : kNone;
-    case Primitive::sigmoid: {
-      const double spread = r <= 1 ? 0.25 * (r + r * r) : std::min(0.25 * r, 1.0);
-      return with_own(c.u * (2 * c.math.exp + 3), 4 / kMaxFinite + 2 * c.eta, {0, spread});
-    }
+    case Primitive::sigmoid: return sigmoid_bound(c, r);
     case Primitive::abs:
     case Primitive::neg: return {a.relative, a.absolute};
     case Primitive::sign: return share < 1 ? Bound{0, 0} : kNone;
@@ -98,6 +111,7 @@ Bound bound(const RuleContext& c, Primitive primitive, std::span<const At> in, d
       return with_own(c.u, c.flush, {0, in[0].r() + in[1].r()});  // a subnormal sum is exact unless flushed
     case Primitive::mul: return product(c, in[0], in[1]);
     case Primitive::div: return quotient(c, in[0], in[1]);
+    case Primitive::pow: return power(c, in[0], in[1]);
     case Primitive::where:
       if (in[0].r() != 0) return kNone;
       return {std::max(in[1].relative, in[2].relative), std::max(in[1].absolute, in[2].absolute)};
@@ -169,8 +183,8 @@ constexpr std::int64_t kFewValues = 256;  ///< looked at wholly
 /// Of a product of many values the extremes of its factors bound the smallest; who wants more looks at the values.
 bool is_product(Primitive p) { return p == Primitive::mul || p == Primitive::square || p == Primitive::div; }
 bool wants_smallest(Primitive p, std::size_t operand) {
-  return (p == Primitive::div && operand == 1) || p == Primitive::log || p == Primitive::log1p ||
-         p == Primitive::sqrt || p == Primitive::rsqrt || p == Primitive::sign;
+  return (p == Primitive::div && operand == 1) || (p == Primitive::pow && operand == 0) || p == Primitive::log ||
+         p == Primitive::log1p || p == Primitive::sqrt || p == Primitive::rsqrt || p == Primitive::sign;
 }
 
 /// A bound of the smallest product that is not zero: rounding keeps the order of numbers.
@@ -205,6 +219,29 @@ bool uniform_sum(const RuleContext& c, const Node& node, const Ball& x, bool wan
     } else {
       add_values(x.v.get() + o * a.n * a.inner, static_cast<std::size_t>(a.n), static_cast<std::size_t>(a.inner),
                  sums.value.data() + o * a.inner, sums.mass.data() + o * a.inner);
+    }
+  }
+  see_terms(x, sums);
+  return store_uniform(c, sums, static_cast<double>(a.n), wants, out);
+}
+
+/// The bound of the longest sum holds for all.
+bool uniform_cumsum(const RuleContext& c, const Node& node, const Ball& x, bool wants, Ball& out) {
+  const Axis a = split(x.shape, node.axis);
+  UniformSums sums(out.count());
+  std::vector<ExactSum> total(static_cast<std::size_t>(a.inner));
+  std::vector<double> mass(total.size());
+  for (std::int64_t o = 0; o < a.outer; ++o) {
+    std::fill(total.begin(), total.end(), ExactSum{});
+    std::fill(mass.begin(), mass.end(), 0.0);
+    for (std::int64_t i = 0; i < a.n; ++i) {
+      const std::int64_t first = (o * a.n + (node.reversed ? a.n - 1 - i : i)) * a.inner;
+      for (std::int64_t k = 0; k < a.inner; ++k) {
+        const auto j = static_cast<std::size_t>(k), at = static_cast<std::size_t>(first + k);
+        total[j].add(x.v[first + k]);
+        sums.value[at] = total[j].value();
+        sums.mass[at] = mass[j] += std::fabs(x.v[first + k]);
+      }
     }
   }
   see_terms(x, sums);
@@ -383,8 +420,7 @@ bool BallEvaluator::compute_uniform(std::size_t id, const Node& node, MapPart ma
   const RuleContext c = context_of(id);
   out.shape = node.shape;
   out.range = {kInfinity, 0, true, false};
-  for (const Ball* x : in)
-    if (!x->range.finite) return false;
+  if (!std::ranges::all_of(in, [](const Ball* x) { return x->range.finite; })) return false;
   bool found = false;
   switch (node.primitive) {
     case Primitive::input: throw Error("[ball] leaf '" + node.name + "' has no values");
@@ -403,6 +439,7 @@ bool BallEvaluator::compute_uniform(std::size_t id, const Node& node, MapPart ma
       found = true;
       break;
     case Primitive::sum: found = uniform_sum(c, node, *in[0], wants, out); break;
+    case Primitive::cumsum: found = uniform_cumsum(c, node, *in[0], wants, out); break;
     case Primitive::max: found = uniform_max(node, *in[0], out); break;
     case Primitive::first_max: found = uniform_first_max(node, *in[0], out); break;
     case Primitive::put_add: found = uniform_put_add(c, map, *in[0], wants, out); break;

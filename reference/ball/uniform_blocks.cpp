@@ -89,16 +89,6 @@ void binary(std::size_t n, const ValuesIn* in, double* out, Extremes& seen, F f)
   loop<See>(n, out, seen, f, Operand<false>{in[0].p}, Operand<false>{in[1].p});
 }
 
-/// A comparison of two, as 0 or 1, and the smallest |a - b|.
-template <class F>
-void compare(std::size_t n, const ValuesIn* in, double* out, double& gap, F f) {
-  for (std::size_t k = 0; k < n; ++k) {
-    const double a = in[0].p[in[0].repeats ? 0 : k], b = in[1].p[in[1].repeats ? 0 : k];
-    gap = std::min(gap, std::fabs(a - b));
-    out[k] = f(a, b) ? 1.0 : 0.0;
-  }
-}
-
 void See(const double* v, std::size_t n, Extremes& seen) {
   const D d;
   Eyes eyes;
@@ -108,16 +98,48 @@ void See(const double* v, std::size_t n, Extremes& seen) {
   eyes.report(seen);
 }
 
+/// A comparison of two, as 0 or 1, and the smallest |a - b|.
+template <class F>
+void compare(std::size_t n, const ValuesIn* in, double* out, Extremes& seen, double& gap, F f) {
+  for (std::size_t k = 0; k < n; ++k) {
+    const double a = in[0].p[in[0].repeats ? 0 : k], b = in[1].p[in[1].repeats ? 0 : k];
+    gap = std::min(gap, std::fabs(a - b));
+    out[k] = f(a, b) ? 1.0 : 0.0;
+  }
+  See(out, n, seen);
+}
+
+/// f of all numbers, block by block: they are seen while in the nearest cache.
+void apply(void (*f)(const double*, double*, int), std::size_t n, const ValuesIn* in, double* out, Extremes& seen) {
+  for (std::size_t k = 0; k < n; k += kBlock) {
+    const std::size_t step = std::min<std::size_t>(kBlock, n - k);
+    f(in[0].p + k, out + k, static_cast<int>(step));
+    See(out + k, step, seen);
+  }
+}
+
+void vector_sigmoid(const double* x, double* y, int n) {
+  for (int k = 0; k < n; ++k) y[k] = -x[k];
+  vector_exp(y, y, n);
+  for (int k = 0; k < n; ++k) y[k] = 1 / (1 + y[k]);
+}
+
+void powers(std::size_t n, const ValuesIn* in, double* out, Extremes& seen) {
+  for (std::size_t k = 0; k < n; ++k) out[k] = std::pow(in[0].p[in[0].repeats ? 0 : k], in[1].p[in[1].repeats ? 0 : k]);
+  See(out, n, seen);
+}
+
+void choose(std::size_t n, const ValuesIn* in, double* out, Extremes& seen) {
+  for (std::size_t k = 0; k < n; ++k) {
+    const auto at = [&](int which) { return in[which].p[in[which].repeats ? 0 : k]; };
+    out[k] = at(0) != 0 ? at(1) : at(2);
+  }
+  See(out, n, seen);
+}
+
 /// Of finite operands, or whoever called gives up: they have been seen before. A sum or product of such is no NaN.
 void Values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out, Extremes& seen, double& gap) {
   const D d;
-  const auto function = [&](void (*f)(const double*, double*, int)) {
-    for (std::size_t k = 0; k < n; k += kBlock) {  // seen while in the nearest cache
-      const std::size_t step = std::min<std::size_t>(kBlock, n - k);
-      f(in[0].p + k, out + k, static_cast<int>(step));
-      See(out + k, step, seen);
-    }
-  };
   switch (primitive) {
     case Primitive::add:
       return binary<NumbersEyes>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Add(a, b); });
@@ -138,32 +160,19 @@ void Values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out,
       });
     case Primitive::maximum:
       return binary(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::IfThenElse(hn::Gt(a, b), a, b); });
-    case Primitive::where:
-      for (std::size_t k = 0; k < n; ++k) {
-        const auto at = [&](int which) { return in[which].p[in[which].repeats ? 0 : k]; };
-        out[k] = at(0) != 0 ? at(1) : at(2);
-      }
-      return See(out, n, seen);
-    case Primitive::less: compare(n, in, out, gap, [](double a, double b) { return a < b; }); return See(out, n, seen);
-    case Primitive::less_equal:
-      compare(n, in, out, gap, [](double a, double b) { return a <= b; });
-      return See(out, n, seen);
-    case Primitive::equal:
-      compare(n, in, out, gap, [](double a, double b) { return a == b; });
-      return See(out, n, seen);
-    case Primitive::exp: return function(vector_exp);
-    case Primitive::expm1: return function(vector_expm1);
-    case Primitive::log: return function(vector_log);
-    case Primitive::log1p: return function(vector_log1p);
-    case Primitive::tanh: return function(vector_tanh);
-    case Primitive::erf: return function(vector_erf);
-    case Primitive::erfc: return function(vector_erfc);
-    case Primitive::sigmoid:
-      return function([](const double* x, double* y, int count) {
-        for (int k = 0; k < count; ++k) y[k] = -x[k];
-        vector_exp(y, y, count);
-        for (int k = 0; k < count; ++k) y[k] = 1 / (1 + y[k]);
-      });
+    case Primitive::where: return choose(n, in, out, seen);
+    case Primitive::pow: return powers(n, in, out, seen);
+    case Primitive::less: return compare(n, in, out, seen, gap, [](double a, double b) { return a < b; });
+    case Primitive::less_equal: return compare(n, in, out, seen, gap, [](double a, double b) { return a <= b; });
+    case Primitive::equal: return compare(n, in, out, seen, gap, [](double a, double b) { return a == b; });
+    case Primitive::exp: return apply(vector_exp, n, in, out, seen);
+    case Primitive::expm1: return apply(vector_expm1, n, in, out, seen);
+    case Primitive::log: return apply(vector_log, n, in, out, seen);
+    case Primitive::log1p: return apply(vector_log1p, n, in, out, seen);
+    case Primitive::tanh: return apply(vector_tanh, n, in, out, seen);
+    case Primitive::erf: return apply(vector_erf, n, in, out, seen);
+    case Primitive::erfc: return apply(vector_erfc, n, in, out, seen);
+    case Primitive::sigmoid: return apply(vector_sigmoid, n, in, out, seen);
     default: throw Error(std::string("[ball] no elementwise value for ") + name(primitive));
   }
 }

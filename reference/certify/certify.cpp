@@ -223,13 +223,13 @@ double agreement(const Named& first, const Named& other) {
 
 /// The same nodes in the same order, adjoints included; rules of own adjoints show in what they recorded.
 bool same_graph(const Graph& a, const Graph& b) {
-  return std::equal(a.nodes().begin(), a.nodes().end(), b.nodes().begin(), b.nodes().end(),
-                    [](const Node& x, const Node& y) {
-                      const bool maps_agree = x.map == y.map || (x.map && y.map && *x.map == *y.map);
-                      return x.primitive == y.primitive && x.args == y.args && x.shape == y.shape &&
-                             x.value == y.value && x.axis == y.axis && x.transpose_a == y.transpose_a &&
-                             x.transpose_b == y.transpose_b && x.name == y.name && maps_agree;
-                    });
+  return std::equal(
+      a.nodes().begin(), a.nodes().end(), b.nodes().begin(), b.nodes().end(), [](const Node& x, const Node& y) {
+        const bool maps_agree = x.map == y.map || (x.map && y.map && *x.map == *y.map);
+        return x.primitive == y.primitive && x.args == y.args && x.shape == y.shape && x.value == y.value &&
+               x.axis == y.axis && x.transpose_a == y.transpose_a && x.transpose_b == y.transpose_b &&
+               x.reversed == y.reversed && x.name == y.name && maps_agree;
+      });
 }
 
 /// The conventions of a graph in words, each once.
@@ -239,11 +239,32 @@ void add_conventions(const Graph& graph, std::vector<std::string>& out) {
       out.push_back(node.name);
 }
 
+/// The domain of x^p is smaller for p = 0.5 than for the default: where other attributes leave no number of this draw,
+/// and they do of its magnitudes, those are taken. At the defaults the signature's domain is held to.
+CertificationCase inside_domain(const OpSignature& signature, const Form& form, const Attributes& attributes,
+                                const CertificationCase& data) {
+  if (attributes.all() == default_attributes(signature).all()) return data;
+  const auto has_numbers = [&](const CertificationCase& drawn) {
+    const Recording recording = record(signature, form, attributes, drawn.inputs);
+    PlainEvaluator<Fp64Policy> evaluator(*recording.graph);
+    for (const auto& [name, leaf] : recording.inputs) evaluator.set(leaf, drawn.values.at(name));
+    return std::ranges::all_of(recording.outputs, [&](const auto& output) {
+      return std::ranges::none_of(evaluator.value(output.second), [](double v) { return std::isnan(v); });
+    });
+  };
+  if (has_numbers(data)) return data;
+  CertificationCase positive = data;
+  for (auto& [name, values] : positive.values)
+    for (double& v : values) v = std::fabs(v);
+  return has_numbers(positive) ? positive : data;
+}
+
 }  // namespace
 
 FormulaCertificate certify(const OpSignature& signature, const std::vector<Form>& forms, const Attributes& attributes,
-                           const CertificationCase& data, const SampleCounts& samples, std::uint64_t seed) {
+                           const CertificationCase& drawn, const SampleCounts& samples, std::uint64_t seed) {
   FormulaCertificate out;
+  const CertificationCase data = forms.empty() ? drawn : inside_domain(signature, forms.front(), attributes, drawn);
   std::vector<Recording> recordings;
   Named outputs, gradients;  // of the definition
   for (const Form& form : forms) {

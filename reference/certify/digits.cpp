@@ -143,6 +143,22 @@ Digits DigitsPolicy::erfc(const Digits& x) { return x <= 5 ? Digits(1 - erf(x)) 
 
 Digits DigitsPolicy::sqrt(const Digits& x) { return mp::sqrt(x); }
 
+Digits DigitsPolicy::pow(const Digits& x, const Digits& p) {
+  constexpr long kMostFactors = 64;  // beyond, exp and log are as exact and no slower
+  if (mp::abs(p) <= kMostFactors && p == mp::floor(p)) {
+    const long whole = p.convert_to<long>();
+    Digits product = 1, square = x;
+    for (long left = whole < 0 ? -whole : whole; left > 0; left /= 2, square *= square)
+      if (left % 2 != 0) product *= square;
+    return whole < 0 ? 1 / product : product;
+  }
+  if (x > 0) return exp(p * log(x));
+  if (x == 0) return p > 0 ? Digits(0) : Digits(std::numeric_limits<double>::infinity());
+  if (p != mp::floor(p)) return std::numeric_limits<Digits>::quiet_NaN();
+  const Digits size = exp(p * log(Digits(-x)));
+  return p / 2 == mp::floor(Digits(p / 2)) ? size : Digits(-size);
+}
+
 Digits DigitsPolicy::sum(const std::vector<Digits>& terms) {
   Digits total = 0;
   for (const Digits& term : terms) total += term;

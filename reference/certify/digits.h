@@ -30,6 +30,8 @@ struct DigitsPolicy {
   static Digits erf(const Digits& x);
   static Digits erfc(const Digits& x);
   static Digits sqrt(const Digits& x);
+  /// NaN of a negative number to a power that is no whole number.
+  static Digits pow(const Digits& x, const Digits& p);
   static const Digits& round(const Digits& x) { return x; }
   static Digits sum(const std::vector<Digits>& terms);
   static const std::vector<Digits>& stored(const std::string&, const std::vector<Digits>& v) { return v; }

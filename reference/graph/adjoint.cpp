@@ -3,6 +3,7 @@
 // arithmetic and differentiated again.
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "reference/graph/expr.h"
 #include "src/error.h"
@@ -62,26 +63,107 @@ void matmul_adjoint(Contributions& grads, const Node& node, Expr a, Expr b, Expr
   grads.add(b.id, tb ? matmul(g, a, true, ta) : matmul(a, g, !ta, false));
 }
 
+/// The parts that the rule of the node gives its arguments; the value itself comes first and gets none.
+void parts_of_own_adjoint(Contributions& grads, Graph& graph, const Node& node, Expr g) {
+  const std::vector<Expr> parts = node.adjoint(g);
+  if (parts.size() + 1 > node.args.size())
+    throw Error("[formula] parts of an own adjoint, got " + std::to_string(parts.size()) + ", want at most " +
+                std::to_string(node.args.size() - 1));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    // A part at the shape of the value belongs to a stretched argument, and is added up like any other.
+    grads.at = broadcast_shape(parts[i].shape(), graph.node(node.args[i + 1]).shape);
+    grads.add(node.args[i + 1], parts[i]);
+  }
+}
+
+[[noreturn]] void no_adjoint(Primitive p) { throw Error(std::string("[formula] no adjoint of ") + name(p)); }
+
+/// The value of what follows from constants by the four operations, nearly: an exponent and what is made of it.
+std::optional<double> fixed_value(const Graph& graph, int id) {
+  const Node& node = graph.node(id);
+  if (node.primitive == Primitive::constant) return node.value;
+  if (node.primitive < Primitive::add || node.primitive > Primitive::div) return std::nullopt;
+  const std::optional<double> a = fixed_value(graph, node.args.front()), b = fixed_value(graph, node.args.back());
+  if (!a || !b) return std::nullopt;
+  switch (node.primitive) {
+    case Primitive::add: return *a + *b;
+    case Primitive::sub: return *a - *b;
+    case Primitive::mul: return *a * *b;
+    case Primitive::div: return *a / *b;
+    default: return -*a;  // neg
+  }
+}
+
+/// p - 1: a number of its own where every arithmetic has it exactly.
+Expr less_one(Expr p) {
+  const Node& node = p.graph->node(p.id);
+  const bool in_fp32 = static_cast<double>(static_cast<float>(node.value)) == node.value;
+  const bool exact = node.primitive == Primitive::constant && node.name.empty() && in_fp32 &&
+                     std::fabs(node.value) < 0x1p20 && node.value - 1.0 + 1.0 == node.value;
+  return exact ? constant(*p.graph, node.value - 1.0) : p - 1.0;
+}
+
+/// dy/dx = p x^(p-1), dy/dp = y log x. Where p is 0 the value is 1 whatever x is, and 0 times the pole of x^-1 is not a
+/// number; where x is 0 and p is not negative, log x says nothing.
+void pow_adjoint(Contributions& grads, Expr x, Expr p, Expr y, Expr g) {
+  Graph& graph = *x.graph;
+  if (const std::optional<double> exponent = fixed_value(graph, p.id)) {
+    if (*exponent != 0) grads.add(x.id, g * (p * pow(x, less_one(p))));
+    return;
+  }
+  const Expr zero = constant(graph, 0.0);
+  grads.add(x.id, where(equal(p, zero), zero, g * (p * pow(x, less_one(p)))));
+  grads.add(p.id, where(equal(x, zero) * less_equal(zero, p), zero, g * (y * log(x))));
+}
+
 bool elementwise(Primitive p) { return p >= Primitive::add && p <= Primitive::maximum; }
 
-void push(Graph& graph, int id, Expr g, Gradients& gradients) {
-  const Node node = graph.node(id);  // a copy: recording moves the nodes
-  if (!elementwise(node.primitive) && node.primitive != Primitive::stored) g = stretch(g, node.shape);
-  const Expr y = graph.at(id);
-  const Expr a = node.args.empty() ? Expr{} : graph.at(node.args[0]);
-  const Expr b = node.args.size() < 2 ? Expr{} : graph.at(node.args[1]);
-  Contributions grads{gradients, elementwise(node.primitive) || !a.defined() ? node.shape : a.shape()};
-  switch (node.primitive) {
+/// Leaves, what is held fixed, and what is flat between its jumps.
+bool passes_no_gradient(Primitive p) {
+  switch (p) {
     case Primitive::input:
     case Primitive::constant:
     case Primitive::indicator:
     case Primitive::stop_gradient:
+    case Primitive::no_gradient:
     case Primitive::less:
     case Primitive::less_equal:
     case Primitive::equal:
     case Primitive::first_max:
-    case Primitive::sign:
-    case Primitive::no_gradient: break;
+    case Primitive::sign: return true;
+    default: return false;
+  }
+}
+
+/// The gradient of a, of which y is a function.
+Expr gradient_of_function(Graph& graph, Primitive function, Expr a, Expr y, Expr g) {
+  switch (function) {
+    case Primitive::neg: return -g;
+    case Primitive::square: return g * 2.0 * a;
+    case Primitive::exp: return g * y;
+    case Primitive::expm1: return g * (y + 1.0);
+    case Primitive::log: return g / a;
+    case Primitive::log1p: return g / (1.0 + a);
+    case Primitive::tanh: return g * (1.0 - square(y));
+    case Primitive::erf: return g * named_constant(graph, "2/sqrt(pi)") * exp(-square(a));
+    case Primitive::erfc: return -(g * named_constant(graph, "2/sqrt(pi)") * exp(-square(a)));
+    case Primitive::sqrt: return g * 0.5 / y;
+    case Primitive::rsqrt: return g * -0.5 * y * y * y;
+    case Primitive::sigmoid: return g * y * (1.0 - y);
+    case Primitive::abs: {
+      Node sign;
+      sign.primitive = Primitive::sign;
+      sign.args = {a.id};
+      sign.shape = a.shape();
+      return g * graph.record(std::move(sign));
+    }
+    default: no_adjoint(function);
+  }
+}
+
+void elementwise_adjoint(Contributions& grads, Graph& graph, const Node& node, Expr y, Expr g) {
+  const Expr a = graph.at(node.args[0]), b = node.args.size() < 2 ? Expr{} : graph.at(node.args[1]);
+  switch (node.primitive) {
     case Primitive::add:
       grads.add(a.id, g);
       grads.add(b.id, g);
@@ -90,7 +172,6 @@ void push(Graph& graph, int id, Expr g, Gradients& gradients) {
       grads.add(a.id, g);
       grads.add(b.id, -g);
       break;
-    case Primitive::neg: grads.add(a.id, -g); break;
     case Primitive::mul:
       grads.add(a.id, g * b);
       grads.add(b.id, g * a);
@@ -99,25 +180,6 @@ void push(Graph& graph, int id, Expr g, Gradients& gradients) {
       grads.add(a.id, g / b);
       grads.add(b.id, -(g * y / b));
       break;
-    case Primitive::square: grads.add(a.id, g * 2.0 * a); break;
-    case Primitive::exp: grads.add(a.id, g * y); break;
-    case Primitive::expm1: grads.add(a.id, g * (y + 1.0)); break;
-    case Primitive::log: grads.add(a.id, g / a); break;
-    case Primitive::log1p: grads.add(a.id, g / (1.0 + a)); break;
-    case Primitive::tanh: grads.add(a.id, g * (1.0 - square(y))); break;
-    case Primitive::erf: grads.add(a.id, g * named_constant(graph, "2/sqrt(pi)") * exp(-square(a))); break;
-    case Primitive::erfc: grads.add(a.id, -(g * named_constant(graph, "2/sqrt(pi)") * exp(-square(a)))); break;
-    case Primitive::sqrt: grads.add(a.id, g * 0.5 / y); break;
-    case Primitive::rsqrt: grads.add(a.id, g * -0.5 * y * y * y); break;
-    case Primitive::sigmoid: grads.add(a.id, g * y * (1.0 - y)); break;
-    case Primitive::abs: {
-      Node sign;
-      sign.primitive = Primitive::sign;
-      sign.args = {a.id};
-      sign.shape = a.shape();
-      grads.add(a.id, g * graph.record(std::move(sign)));
-      break;
-    }
     case Primitive::where: {
       const Expr c = graph.at(node.args[2]), zero = constant(graph, 0.0);
       grads.add(b.id, where(a, g, zero));
@@ -130,25 +192,31 @@ void push(Graph& graph, int id, Expr g, Gradients& gradients) {
       grads.add(b.id, where(second, g, zero));
       break;
     }
-    case Primitive::sum: grads.add(a.id, g); break;
+    case Primitive::pow: pow_adjoint(grads, a, b, y, g); break;
+    default: grads.add(a.id, gradient_of_function(graph, node.primitive, a, y, g));
+  }
+}
+
+void push(Graph& graph, int id, Expr g, Gradients& gradients) {
+  const Node& node = graph.node(id);
+  const Primitive p = node.primitive;
+  if (passes_no_gradient(p)) return;
+  Contributions grads{gradients, node.shape};
+  if (elementwise(p)) return elementwise_adjoint(grads, graph, node, graph.at(id), g);
+  const Expr a = graph.at(node.args[0]);
+  grads.at = a.shape();
+  if (p != Primitive::stored) g = stretch(g, node.shape);
+  switch (p) {
+    case Primitive::sum:
+    case Primitive::stored: grads.add(a.id, g); break;
+    case Primitive::cumsum: grads.add(a.id, cumsum(g, node.axis, !node.reversed)); break;
     case Primitive::max: grads.add(a.id, where(first_max(a, node.axis), g, constant(graph, 0.0))); break;
-    case Primitive::matmul: matmul_adjoint(grads, node, a, b, g); break;
+    case Primitive::matmul: matmul_adjoint(grads, node, a, graph.at(node.args[1]), g); break;
     case Primitive::take: grads.add(a.id, put_add_by(g, node.map, a.shape())); break;
     case Primitive::put_add: grads.add(a.id, take_by(g, node.map, a.shape())); break;
     case Primitive::reshape: grads.add(a.id, reshape(g, a.shape())); break;
-    case Primitive::stored: grads.add(a.id, g); break;
-    case Primitive::own_adjoint: {
-      const std::vector<Expr> parts = node.adjoint(g);
-      if (parts.size() + 1 > node.args.size())
-        throw Error("[formula] parts of an own adjoint, got " + std::to_string(parts.size()) + ", want at most " +
-                    std::to_string(node.args.size() - 1));
-      for (std::size_t i = 0; i < parts.size(); ++i) {
-        // A part at the shape of the value belongs to a stretched argument, and is added up like any other.
-        grads.at = broadcast_shape(parts[i].shape(), graph.node(node.args[i + 1]).shape);
-        grads.add(node.args[i + 1], parts[i]);
-      }
-      break;
-    }
+    case Primitive::own_adjoint: parts_of_own_adjoint(grads, graph, node, g); break;
+    default: no_adjoint(p);
   }
 }
 

@@ -13,11 +13,11 @@ namespace ampcheck::reference {
 
 const char* name(Primitive primitive) {
   static constexpr const char* kNames[kPrimitives] = {
-      "input",   "constant", "indicator",     "add",         "sub",        "neg",    "mul",        "div",
-      "square",  "exp",      "expm1",         "log",         "log1p",      "tanh",   "erf",        "erfc",
-      "sqrt",    "rsqrt",    "sigmoid",       "abs",         "sign",       "less",   "less_equal", "equal",
-      "where",   "maximum",  "sum",           "max",         "first_max",  "matmul", "take",       "put_add",
-      "reshape", "stored",   "stop_gradient", "no_gradient", "own_adjoint"};
+      "input",  "constant", "indicator", "add",     "sub",           "neg",         "mul",        "div",
+      "square", "exp",      "expm1",     "log",     "log1p",         "tanh",        "erf",        "erfc",
+      "sqrt",   "rsqrt",    "pow",       "sigmoid", "abs",           "sign",        "less",       "less_equal",
+      "equal",  "where",    "maximum",   "sum",     "max",           "first_max",   "cumsum",     "matmul",
+      "take",   "put_add",  "reshape",   "stored",  "stop_gradient", "no_gradient", "own_adjoint"};
   return kNames[static_cast<int>(primitive)];
 }
 
@@ -67,7 +67,7 @@ Expr reduce(Primitive primitive, Expr x, int axis) {
   if (node.axis < 0 || node.axis >= x.shape().rank)
     throw Error("[formula] axis out of range, got " + std::to_string(axis) + " for " + x.shape().str());
   node.shape = x.shape();
-  if (primitive != Primitive::first_max) node.shape[node.axis] = 1;
+  if (primitive != Primitive::first_max && primitive != Primitive::cumsum) node.shape[node.axis] = 1;
   node.args = {x.id};
   return x.graph->record(std::move(node));
 }
@@ -118,6 +118,7 @@ Expr erf(Expr x) { return elementwise(Primitive::erf, {x}); }
 Expr erfc(Expr x) { return elementwise(Primitive::erfc, {x}); }
 Expr sqrt(Expr x) { return elementwise(Primitive::sqrt, {x}); }
 Expr rsqrt(Expr x) { return elementwise(Primitive::rsqrt, {x}); }
+Expr pow(Expr x, Expr exponent) { return elementwise(Primitive::pow, {x, exponent}); }
 Expr sigmoid(Expr x) { return elementwise(Primitive::sigmoid, {x}); }
 Expr abs(Expr x) { return elementwise(Primitive::abs, {x}); }
 Expr maximum(Expr a, Expr b) { return elementwise(Primitive::maximum, {a, b}); }
@@ -129,6 +130,11 @@ Expr where(Expr condition, Expr yes, Expr no) { return elementwise(Primitive::wh
 Expr sum(Expr x, int axis) { return reduce(Primitive::sum, x, axis); }
 Expr max(Expr x, int axis) { return reduce(Primitive::max, x, axis); }
 Expr first_max(Expr x, int axis) { return reduce(Primitive::first_max, x, axis); }
+Expr cumsum(Expr x, int axis, bool reversed) {
+  const Expr out = reduce(Primitive::cumsum, x, axis);
+  const_cast<Node&>(x.graph->node(out.id)).reversed = reversed;
+  return out;
+}
 Expr mean(Expr x, int axis) {
   const int at = axis < 0 ? axis + x.shape().rank : axis;
   return sum(x, at) * named_constant(*x.graph, "1/" + std::to_string(x.shape()[at]));

@@ -38,6 +38,7 @@ enum class Primitive : std::uint8_t {
   erfc,
   sqrt,
   rsqrt,
+  pow,
   sigmoid,
   abs,
   sign,
@@ -49,6 +50,7 @@ enum class Primitive : std::uint8_t {
   sum,
   max,
   first_max,  // first_max: 1 at the first maximum along the axis, else 0
+  cumsum,     // element i along the axis is the sum of elements 0 to i
   matmul,     // batched over leading axes, either operand transposed
   take,       // y[i] = x[map[i]], 0 where map[i] < 0: gather, slice, pad, transpose, broadcast, unfold
   put_add,    // y[map[i]] += x[i]: scatter_add, fold; the adjoint of take
@@ -83,11 +85,12 @@ struct Node {
   std::vector<int> args;
   Shape shape;
   double value = 0;  // constant: nearest double; its exact value is `name` where that is set
-  int axis = 0;      // sum, max, first_max
+  int axis = 0;      // sum, max, first_max, cumsum
   bool transpose_a = false, transpose_b = false;
-  Map map;              // take, put_add; indicator's values
-  std::string name;     // input, stored; constant: see named_constant(); no_gradient: the convention in words
-  AdjointRule adjoint;  // own_adjoint
+  bool reversed = false;  // cumsum: of element i to the last
+  Map map;                // take, put_add; indicator's values
+  std::string name;       // input, stored; constant: see named_constant(); no_gradient: the convention in words
+  AdjointRule adjoint;    // own_adjoint
 };
 
 class Graph {
@@ -135,6 +138,8 @@ Expr erf(Expr x);
 Expr erfc(Expr x);
 Expr sqrt(Expr x);
 Expr rsqrt(Expr x);
+/// x^exponent: NaN where x < 0 and the exponent is no whole number, 1 where the exponent is 0.
+Expr pow(Expr x, Expr exponent);
 Expr sigmoid(Expr x);
 Expr abs(Expr x);
 Expr maximum(Expr a, Expr b);
@@ -148,6 +153,8 @@ Expr sum(Expr x, int axis);
 Expr mean(Expr x, int axis);
 Expr max(Expr x, int axis);
 Expr first_max(Expr x, int axis);
+/// Sums of the elements up to each one along an axis; `reversed`: from each one on.
+Expr cumsum(Expr x, int axis, bool reversed = false);
 /// Sum over every axis: shape [1].
 Expr sum_all(Expr x);
 

@@ -37,42 +37,65 @@ bool stays_in_row(const RowPlan& plan, const std::vector<std::int64_t>& map, std
   return true;
 }
 
-Grain grain_of(const RowPlan& plan, const Graph& graph, const Node& node) {
-  const auto shape = [&](std::size_t k) -> const Shape& { return graph.node(node.args[k]).shape; };
-  const auto rows = [&](std::size_t k) { return plan.has_rows[static_cast<std::size_t>(node.args[k])] != 0; };
-  if (moves_nothing(node.primitive)) return rows(0) && starts_with_rows(plan, node.shape) ? Grain::row : Grain::whole;
-  if (elementwise(node.primitive)) {
-    bool any = false, fits = true;
-    for (std::size_t k = 0; k < node.args.size(); ++k) {
-      const bool by_rows = rows(k) && shape(k).rank == node.shape.rank && shape(k)[0] == node.shape[0];
-      any |= by_rows;
-      fits &= by_rows || (!rows(k) && broadcasts(plan, shape(k), node.shape.rank));
-    }
-    return any && fits && starts_with_rows(plan, node.shape) ? Grain::row : Grain::whole;
+/// A node under a plan, and what is known of its operands.
+struct Planned {
+  const RowPlan& plan;
+  const Graph& graph;
+  const Node& node;
+  const Shape& shape(std::size_t k) const { return graph.node(node.args[k]).shape; }
+  bool rows(std::size_t k) const { return plan.has_rows[static_cast<std::size_t>(node.args[k])] != 0; }
+};
+
+/// Each operand has the rows of the result or is the same for all of them, and some operand has them.
+bool elementwise_by_rows(const Planned& x) {
+  const Shape& shape = x.node.shape;
+  bool any = false, fits = true;
+  for (std::size_t k = 0; k < x.node.args.size(); ++k) {
+    const bool by_rows = x.rows(k) && x.shape(k).rank == shape.rank && x.shape(k)[0] == shape[0];
+    any |= by_rows;
+    fits &= by_rows || (!x.rows(k) && broadcasts(x.plan, x.shape(k), shape.rank));
   }
-  if (node.args.empty() || !rows(0)) return Grain::whole;
+  return any && fits && starts_with_rows(x.plan, shape);
+}
+
+/// Along an axis within rows, or a sum over rows.
+Grain reduction_grain(const Planned& x) {
+  const Shape& shape = x.shape(0);
+  if (x.node.axis >= x.plan.lead) return Grain::row;
+  std::int64_t inner = 1;
+  for (int axis = x.node.axis + 1; axis < shape.rank; ++axis) inner *= shape[axis];
+  const bool one_to_a_row = std::equal(shape.extent, shape.extent + x.plan.lead, x.plan.lead_extents.extent);
+  return x.node.primitive == Primitive::sum && inner > 1 && one_to_a_row ? Grain::column : Grain::whole;
+}
+
+/// Rows count batches of both operands, or the rows of the first matrix where the second is the same for all.
+bool matmul_by_rows(const Planned& x) {
+  const int rank = x.node.shape.rank;
+  if (x.plan.lead + 2 <= rank) return x.rows(1) && x.shape(1).rank == rank;
+  return rank == 2 && x.plan.lead == 1 && !x.node.transpose_a && !x.rows(1);
+}
+
+bool map_by_rows(const Planned& x) {
+  const std::int64_t from = x.shape(0).count(), to = x.node.shape.count();
+  if (!starts_with_rows(x.plan, x.node.shape)) return false;
+  const bool takes = x.node.primitive == Primitive::take;  // the map lists the result, of put_add the operand
+  return stays_in_row(x.plan, *x.node.map, takes ? from : to, takes ? to : from);
+}
+
+Grain grain_of(const RowPlan& plan, const Graph& graph, const Node& node) {
+  const Planned x{plan, graph, node};
+  const auto rows_if = [](bool by_rows) { return by_rows ? Grain::row : Grain::whole; };
+  if (moves_nothing(node.primitive)) return rows_if(x.rows(0) && starts_with_rows(plan, node.shape));
+  if (elementwise(node.primitive)) return rows_if(elementwise_by_rows(x));
+  if (node.args.empty() || !x.rows(0)) return Grain::whole;
   switch (node.primitive) {
     case Primitive::sum:
     case Primitive::max:
-    case Primitive::first_max: {
-      if (node.axis >= plan.lead) return Grain::row;
-      std::int64_t inner = 1;
-      for (int axis = node.axis + 1; axis < shape(0).rank; ++axis) inner *= shape(0)[axis];
-      const bool one_to_a_row = std::equal(shape(0).extent, shape(0).extent + plan.lead, plan.lead_extents.extent);
-      return node.primitive == Primitive::sum && inner > 1 && one_to_a_row ? Grain::column : Grain::whole;
-    }
-    case Primitive::matmul:
-      if (plan.lead + 2 <= node.shape.rank)
-        return rows(1) && shape(1).rank == node.shape.rank ? Grain::row : Grain::whole;
-      return node.shape.rank == 2 && plan.lead == 1 && !node.transpose_a && !rows(1) ? Grain::row : Grain::whole;
+    case Primitive::first_max:
+    case Primitive::cumsum: return reduction_grain(x);
+    case Primitive::matmul: return rows_if(matmul_by_rows(x));
     case Primitive::take:
-    case Primitive::put_add: {
-      const bool takes = node.primitive == Primitive::take;
-      const std::int64_t listed = takes ? node.shape.count() : shape(0).count(),
-                         other = takes ? shape(0).count() : node.shape.count();
-      return starts_with_rows(plan, node.shape) && stays_in_row(plan, *node.map, other, listed) ? Grain::row
-                                                                                                : Grain::whole;
-    }
+    case Primitive::put_add: return rows_if(map_by_rows(x));
     default: return Grain::whole;
   }
 }

@@ -60,6 +60,74 @@ void FormulaChanges::sum_change(int id, const Node& node) {
   }
 }
 
+namespace {
+
+/// Cumulative sums along an axis of blocks that start again at 0, or (`carried`) at the sum of the block before alone;
+/// `own`: with the element's own term.
+std::vector<double> running_sums(const std::vector<double>& from, const Axis& a, bool reversed, std::int64_t block,
+                                 bool own, bool carried = false) {
+  std::vector<double> out(from.size());
+  for (std::int64_t line = 0; line < a.outer * a.inner; ++line) {
+    double sum = 0, before = 0;
+    for (std::int64_t i = 0; i < a.n; ++i) {
+      const std::int64_t along = reversed ? a.n - 1 - i : i;
+      const auto at = static_cast<std::size_t>(line / a.inner * a.n * a.inner + line % a.inner + along * a.inner);
+      if (i % block == 0) {
+        before = carried ? sum : 0;
+        sum = 0;
+      }
+      out[at] = before + (own ? sum + from[at] : sum);
+      sum += from[at];
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+void FormulaChanges::cumsum_change(int id, const Node& node) {
+  const Axis a = split(node.shape, node.axis);
+  if (a.n < 2) return;
+  const std::string what = text(node.args[0]);
+  const Values from = values(node.args[0]);
+  const bool back = node.reversed;
+  with(id, running_sums(from, a, back, a.n, false),
+       fmt::format("with the exclusive cumulative sum of {}: off by one, without the own term", what));
+  with(id, running_sums(from, a, !back, a.n, true),
+       fmt::format("with the cumulative sum of {} from the other end: reversed", what));
+  with(id, running_sums(from, a, !back, a.n, false),
+       fmt::format("with the exclusive cumulative sum of {} from the other end: reversed, off by one", what));
+  with(id, summed(from, node.shape, node.axis), fmt::format("with the sum of {} for all its cumulative sums", what));
+  with(id, from, fmt::format("with {} for its cumulative sum, without the terms of the other elements", what));
+  for (const std::int64_t block : {4, 8, 16, 32, 64, 128, 256, 512, 1024}) {
+    if (block >= a.n) break;
+    with(id, running_sums(from, a, back, block, true),
+         fmt::format("with cumulative sums of {} that start again every {} elements: no carry from block to block",
+                     what, block));
+    if (2 * block < a.n)
+      with(id, running_sums(from, a, back, block, true, true),
+           fmt::format("with cumulative sums of {} in blocks of {} that carry over the block before alone", what,
+                       block));
+  }
+  for (int axis = 0; axis < node.shape.rank; ++axis)
+    if (axis != node.axis && node.shape[axis] > 1)
+      with(id, running_sums(from, split(node.shape, axis), back, node.shape[axis], true),
+           fmt::format("with the cumulative sum of {} along axis {} for axis {}", what, axis, node.axis));
+  Values wrong = running_sums(from, a, back, a.n, true);
+  const Values right = wrong;
+  for (std::size_t i = 0; i < wrong.size(); ++i) {
+    const std::int64_t along = static_cast<std::int64_t>(i) / a.inner % a.n;
+    const auto first =
+        static_cast<std::size_t>(static_cast<std::int64_t>(i) - (back ? along - a.n + 1 : along) * a.inner);
+    wrong[i] = right[i] - from[first];
+  }
+  with(id, std::move(wrong), fmt::format("without the first term of the cumulative sum of {}", what));
+  const std::int64_t lines = a.outer * a.inner;
+  if (lines < 2 || a.inner != 1) return;
+  with(id, running_sums(from, {1, a.n * lines, 1}, back, a.n * lines, true),
+       fmt::format("with cumulative sums of {} that run on from row to row", what));
+}
+
 void FormulaChanges::matmul_change(int id, const Node& node) {
   const std::int64_t n = node.shape.last(1), m = node.shape.last(0),
                      k = graph_.node(node.args[0]).shape.last(node.transpose_a ? 1 : 0);

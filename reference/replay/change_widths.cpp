@@ -17,7 +17,7 @@ bool FormulaChanges::sums(int id) const {
   if (node.primitive == Primitive::mul && graph_.node(node.args[1]).primitive == Primitive::constant)
     return sums(node.args[0]);
   return node.primitive == Primitive::sum || node.primitive == Primitive::matmul ||
-         node.primitive == Primitive::put_add;
+         node.primitive == Primitive::put_add || node.primitive == Primitive::cumsum;
 }
 
 void FormulaChanges::narrow(int id) {

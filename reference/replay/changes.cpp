@@ -94,32 +94,11 @@ void FormulaChanges::change(int id) {
   switch (node.primitive) {
     case Primitive::add:
     case Primitive::sub: return terms_change(id, node);
-    case Primitive::mul:
-      with(id, spread(node, 0), "without the factor " + arg(1));
-      with(id, spread(node, 1), "without the factor " + arg(0));
-      for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) {
-        own_term(id, node, k);
-        other_power(id, node, k);
-      }
-      return;
+    case Primitive::mul: return product_change(id, node);
     case Primitive::div: return quotient_change(id, node);
-    case Primitive::log: return logarithm_change(id, node);
-    case Primitive::exp: return exponential_change(id, node);
     case Primitive::less:
     case Primitive::less_equal: return condition_change(id, node);
     case Primitive::max: return max_change(id, node);
-    case Primitive::neg: with(id, values(node.args[0]), "with the other sign of " + arg(0)); return;
-    case Primitive::square: with(id, values(node.args[0]), "with " + arg(0) + " not squared"); return;
-    case Primitive::sqrt: with(id, values(node.args[0]), "without the square root of " + arg(0)); return;
-    case Primitive::rsqrt: return root_change(id, node);
-    case Primitive::erf:
-      with(id,
-           map(values(node.args[0]),
-               [](double z) {
-                 return std::tanh(std::sqrt(2 / M_PI) * (M_SQRT2 * z + 0.044715 * std::pow(M_SQRT2 * z, 3)));
-               }),
-           "with the tanh approximation for erf");
-      return;
     case Primitive::where:
       with(id, spread(node, 1), "without the condition " + arg(0));
       with(id, spread(node, 2), "as if " + arg(0) + " never held");
@@ -129,13 +108,45 @@ void FormulaChanges::change(int id) {
       with(id, spread(node, 1), "without max(., " + arg(0) + ")");
       return;
     case Primitive::sum: return sum_change(id, node);
+    case Primitive::cumsum: return cumsum_change(id, node);
     case Primitive::matmul: return matmul_change(id, node);
     case Primitive::take: return take_change(id, node);
     case Primitive::first_max: return ties_change(id, node);
     case Primitive::put_add: return put_change(id, node);
     case Primitive::stored: return other_rows(id);
     case Primitive::stop_gradient: with(id, Values(values(id).size(), 0.0), "without the shift " + arg(0)); return;
+    default: return function_change(id, node);
+  }
+}
+
+void FormulaChanges::function_change(int id, const Node& node) {
+  const auto arg = [&] { return text(node.args[0]); };
+  switch (node.primitive) {
+    case Primitive::neg: with(id, values(node.args[0]), "with the other sign of " + arg()); return;
+    case Primitive::square: with(id, values(node.args[0]), "with " + arg() + " not squared"); return;
+    case Primitive::sqrt: with(id, values(node.args[0]), "without the square root of " + arg()); return;
+    case Primitive::rsqrt: return root_change(id, node);
+    case Primitive::pow: return pow_change(id, node);
+    case Primitive::log: return logarithm_change(id, node);
+    case Primitive::exp: return exponential_change(id, node);
+    case Primitive::erf:
+      with(id,
+           map(values(node.args[0]),
+               [](double z) {
+                 return std::tanh(std::sqrt(2 / M_PI) * (M_SQRT2 * z + 0.044715 * std::pow(M_SQRT2 * z, 3)));
+               }),
+           "with the tanh approximation for erf");
+      return;
     default: return;
+  }
+}
+
+void FormulaChanges::product_change(int id, const Node& node) {
+  with(id, spread(node, 0), "without the factor " + text(node.args[1]));
+  with(id, spread(node, 1), "without the factor " + text(node.args[0]));
+  for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) {
+    own_term(id, node, k);
+    other_power(id, node, k);
   }
 }
 
@@ -203,6 +214,38 @@ void FormulaChanges::root_change(int id, const Node& node) {
   with(id, map(values(node.args[0]), [](double v) { return 1 / v; }), "with 1/v for 1/sqrt(v) of " + arg(0));
   outside_root(id, graph_.node(node.args[0]));
   with(id, map(values(node.args[0]), [](double v) { return std::sqrt(v); }), "with sqrt(v) for 1/sqrt(v) of " + arg(0));
+}
+
+void FormulaChanges::pow_change(int id, const Node& node) {
+  const std::string base = text(node.args[0]), exponent = text(node.args[1]);
+  const Values x = spread(node, 0), p = spread(node, 1);
+  const auto power = [&](auto of, std::string words) {
+    Values out = x;
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = of(x[i], p[i]);
+    with(id, std::move(out), std::move(words));
+  };
+  for (const double by : {-1.0, 1.0})
+    power([=](double v, double q) { return std::pow(v, q + by); },
+          fmt::format("with {} to the power of {} {} 1: another exponent", base, exponent, by < 0 ? "-" : "+"));
+  power([](double v, double q) { return std::pow(std::fabs(v), q); },
+        fmt::format("with |v|^{0} for v^{0} of {1}, without its sign", exponent, base));
+  power([](double v, double q) { return v < 0 ? std::nan("") : std::pow(v, q); },
+        fmt::format("with exp({0} log(v)) for v^{0} of {1}: no number where it is negative", exponent, base));
+  power([](double v, double q) { return std::copysign(std::pow(std::fabs(v), q), v); },
+        fmt::format("with sign(v) |v|^{0} for v^{0} of {1}: the sign of an odd exponent", exponent, base));
+  power([](double v, double q) { return std::pow(v, -q); },
+        fmt::format("with the other sign of the exponent {} of {}", exponent, base));
+  power([](double v, double q) { return std::pow(v, q / 2); },
+        fmt::format("with half of the exponent {} of {}", exponent, base));
+  power([](double v, double q) { return std::pow(v, std::trunc(q)); },
+        fmt::format("with the exponent {} of {} cut to a whole number", exponent, base));
+  power([](double v, double q) { return v * q; }, fmt::format("with {} times {} for its power", base, exponent));
+  power([](double v, double) { return v; }, fmt::format("with {} not raised to {}", base, exponent));
+  power([](double v, double) { return v * v; },
+        fmt::format("with exponent 2 for {} of {}: a fixed exponent", exponent, base));
+  for (const double eps : kEps)
+    power([=](double v, double q) { return std::pow(v + eps, q); },
+          fmt::format("with an eps of {} added to {}", eps, base));
 }
 
 void FormulaChanges::other_power(int id, const Node& node, std::size_t k) {

@@ -55,13 +55,20 @@ class FormulaChanges {
   /// Of a sum or difference of two: a term left out, turned, twice, or without its factor.
   void terms_change(int id, const Node& node);
 
+  /// Of a product: a factor left out, and what other_power() and own_term() have.
+  void product_change(int id, const Node& node);
+
   /// Of a quotient: the divisor left out or guarded, a product or the inverse in its place.
   void quotient_change(int id, const Node& node);
 
-  /// Another base, a guarded argument, a function near by.
+  /// Of a function of one operand: the operand itself, another base, a guarded argument, a function near by.
+  void function_change(int id, const Node& node);
   void logarithm_change(int id, const Node& node);
   void exponential_change(int id, const Node& node);
   void root_change(int id, const Node& node);
+
+  /// An exponent off by one, of the other sign, halved; a base that loses its sign.
+  void pow_change(int id, const Node& node);
 
   /// A factor that divides, or stands twice.
   void other_power(int id, const Node& node, std::size_t k);
@@ -86,6 +93,10 @@ class FormulaChanges {
 
   /// Of a sum: the mean instead, or a sum over more axes.
   void sum_change(int id, const Node& node);
+
+  /// Of cumulative sums: without the own term, from the other end, the whole sum for all, blocks that carry nothing
+  /// over.
+  void cumsum_change(int id, const Node& node);
 
   /// The same slips in the dot products of a matrix product.
   void matmul_change(int id, const Node& node);

@@ -184,6 +184,7 @@ class PlainEvaluator {
       case Primitive::sum:
       case Primitive::max:
       case Primitive::first_max: return reduce(node);
+      case Primitive::cumsum: return running(node);
       case Primitive::matmul: return matmul(node);
       case Primitive::take: {
         Values out(n, Policy::constant(0));
@@ -276,8 +277,13 @@ class PlainEvaluator {
     return true;
   }
 
+  static Real truth(bool yes) { return Policy::constant(yes ? 1 : 0); }
+  static Real absolute(const Real& x) { return x < 0 ? Real(-x) : x; }
+  static Real sign(const Real& x) { return x > 0 ? Policy::constant(1) : (x < 0 ? Policy::constant(-1) : x); }
+  static Real chosen(const Real& condition, const Real& yes, const Real& no) { return condition != 0 ? yes : no; }
+  static Real larger(const Real& x, const Real& y) { return x > y || x != x ? x : y; }
+
   static Real scalar(Primitive primitive, const Real& a, const Real& b, const Real& c) {
-    const auto truth = [](bool yes) { return Policy::constant(yes ? 1 : 0); };
     switch (primitive) {
       case Primitive::add: return a + b;
       case Primitive::sub: return a - b;
@@ -294,14 +300,15 @@ class PlainEvaluator {
       case Primitive::erfc: return Policy::erfc(a);
       case Primitive::sqrt: return Policy::sqrt(a);
       case Primitive::rsqrt: return Policy::divide(Policy::constant(1), Policy::sqrt(a));
+      case Primitive::pow: return Policy::pow(a, b);
       case Primitive::sigmoid: return Policy::divide(Policy::constant(1), Policy::constant(1) + Policy::exp(-a));
-      case Primitive::abs: return a < 0 ? Real(-a) : a;
-      case Primitive::sign: return a > 0 ? Policy::constant(1) : (a < 0 ? Policy::constant(-1) : a);
+      case Primitive::abs: return absolute(a);
+      case Primitive::sign: return sign(a);
       case Primitive::less: return truth(a < b);
       case Primitive::less_equal: return truth(a <= b);
       case Primitive::equal: return truth(a == b);
-      case Primitive::where: return a != 0 ? b : c;
-      case Primitive::maximum: return a > b || a != a ? a : b;
+      case Primitive::where: return chosen(a, b, c);
+      case Primitive::maximum: return larger(a, b);
       default: throw Error(std::string("[plain] no rule for ") + name(primitive));
     }
   }
@@ -348,6 +355,29 @@ class PlainEvaluator {
         else if (n > 0)
           out[at((o * n + static_cast<std::int64_t>(best)) * inner + k)] = Policy::constant(1);
       }
+    return out;
+  }
+
+  /// Cumulative sums: in the policy's order where it has one, else one term after the other.
+  Values running(const Node& node) const {
+    const Shape& s = node.shape;
+    Values out = arg(node, 0);
+    std::int64_t inner = 1;
+    const std::int64_t n = s[node.axis];
+    for (int i = node.axis + 1; i < s.rank; ++i) inner *= s[i];
+    Values terms(at(n));
+    const std::int64_t lines = n > 0 ? std::ssize(out) / n : 0;
+    for (std::int64_t line = 0; line < lines; ++line) {
+      const auto place = [&](std::int64_t i) {
+        return at(line / inner * n * inner + line % inner + (node.reversed ? n - 1 - i : i) * inner);
+      };
+      for (std::int64_t i = 0; i < n; ++i) terms[at(i)] = out[place(i)];
+      if constexpr (requires { policy_.run(terms); })
+        policy_.run(terms);
+      else
+        for (std::size_t i = 1; i < terms.size(); ++i) terms[i] = terms[i - 1] + terms[i];
+      for (std::int64_t i = 0; i < n; ++i) out[place(i)] = terms[at(i)];
+    }
     return out;
   }
 
@@ -442,6 +472,7 @@ struct Fp64Policy {
   static double erf(double x) { return std::erf(x); }
   static double erfc(double x) { return std::erfc(x); }
   static double sqrt(double x) { return std::sqrt(x); }
+  static double pow(double x, double p) { return std::pow(x, p); }
   static double round(double x) { return x; }
   static double sum(const std::vector<double>& terms) {
     double s = 0;

@@ -44,41 +44,53 @@ std::vector<Loop> loops_of(const Shape& shape, std::span<const Shape* const> ope
   return out;
 }
 
-/// n elements that lie side by side.
-void run(Primitive primitive, std::int64_t n, const double* a, const double* b, const double* c, double* out) {
-  const auto each = [&](auto f) {
-    for (std::int64_t i = 0; i < n; ++i) out[i] = f(a[i]);
-  };
-  const auto pairs = [&](auto f) {
-    for (std::int64_t i = 0; i < n; ++i) out[i] = f(a[i], b[i]);
-  };
+/// n elements that lie side by side: of one operand, of two.
+template <class F>
+void each(std::int64_t n, const double* a, double* out, F f) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = f(a[i]);
+}
+template <class F>
+void pairs(std::int64_t n, const double* a, const double* b, double* out, F f) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = f(a[i], b[i]);
+}
+double truth(bool yes) { return yes ? 1.0 : 0.0; }
+void choose(std::int64_t n, const double* condition, const double* yes, const double* no, double* out) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = condition[i] != 0 ? yes[i] : no[i];
+}
+
+void run_function(Primitive primitive, std::int64_t n, const double* a, double* out) {
   switch (primitive) {
-    case Primitive::add: return pairs([](double x, double y) { return x + y; });
-    case Primitive::sub: return pairs([](double x, double y) { return x - y; });
-    case Primitive::neg: return each([](double x) { return -x; });
-    case Primitive::mul: return pairs([](double x, double y) { return x * y; });
-    case Primitive::div: return pairs([](double x, double y) { return x / y; });
-    case Primitive::square: return each([](double x) { return x * x; });
-    case Primitive::exp: return each([](double x) { return std::exp(x); });
-    case Primitive::expm1: return each([](double x) { return std::expm1(x); });
-    case Primitive::log: return each([](double x) { return std::log(x); });
-    case Primitive::log1p: return each([](double x) { return std::log1p(x); });
-    case Primitive::tanh: return each([](double x) { return std::tanh(x); });
-    case Primitive::erf: return each([](double x) { return std::erf(x); });
-    case Primitive::erfc: return each([](double x) { return std::erfc(x); });
-    case Primitive::sqrt: return each([](double x) { return std::sqrt(x); });
-    case Primitive::rsqrt: return each([](double x) { return 1 / std::sqrt(x); });
-    case Primitive::sigmoid: return each([](double x) { return 1 / (1 + std::exp(-x)); });
-    case Primitive::abs: return each([](double x) { return x < 0 ? -x : x; });
-    case Primitive::sign: return each([](double x) { return x > 0 ? 1 : (x < 0 ? -1 : x); });
-    case Primitive::less: return pairs([](double x, double y) { return x < y ? 1.0 : 0.0; });
-    case Primitive::less_equal: return pairs([](double x, double y) { return x <= y ? 1.0 : 0.0; });
-    case Primitive::equal: return pairs([](double x, double y) { return x == y ? 1.0 : 0.0; });
-    case Primitive::maximum: return pairs([](double x, double y) { return x > y || x != x ? x : y; });
-    case Primitive::where:
-      for (std::int64_t i = 0; i < n; ++i) out[i] = a[i] != 0 ? b[i] : c[i];
-      return;
+    case Primitive::neg: return each(n, a, out, [](double x) { return -x; });
+    case Primitive::square: return each(n, a, out, [](double x) { return x * x; });
+    case Primitive::exp: return each(n, a, out, [](double x) { return std::exp(x); });
+    case Primitive::expm1: return each(n, a, out, [](double x) { return std::expm1(x); });
+    case Primitive::log: return each(n, a, out, [](double x) { return std::log(x); });
+    case Primitive::log1p: return each(n, a, out, [](double x) { return std::log1p(x); });
+    case Primitive::tanh: return each(n, a, out, [](double x) { return std::tanh(x); });
+    case Primitive::erf: return each(n, a, out, [](double x) { return std::erf(x); });
+    case Primitive::erfc: return each(n, a, out, [](double x) { return std::erfc(x); });
+    case Primitive::sqrt: return each(n, a, out, [](double x) { return std::sqrt(x); });
+    case Primitive::rsqrt: return each(n, a, out, [](double x) { return 1 / std::sqrt(x); });
+    case Primitive::sigmoid: return each(n, a, out, [](double x) { return 1 / (1 + std::exp(-x)); });
+    case Primitive::abs: return each(n, a, out, [](double x) { return x < 0 ? -x : x; });
+    case Primitive::sign: return each(n, a, out, [](double x) { return x > 0 ? 1 : (x < 0 ? -1 : x); });
     default: throw Error(std::string("[plain] no rule for ") + name(primitive));
+  }
+}
+
+void run(Primitive primitive, std::int64_t n, const double* a, const double* b, const double* c, double* out) {
+  switch (primitive) {
+    case Primitive::add: return pairs(n, a, b, out, [](double x, double y) { return x + y; });
+    case Primitive::sub: return pairs(n, a, b, out, [](double x, double y) { return x - y; });
+    case Primitive::mul: return pairs(n, a, b, out, [](double x, double y) { return x * y; });
+    case Primitive::div: return pairs(n, a, b, out, [](double x, double y) { return x / y; });
+    case Primitive::pow: return pairs(n, a, b, out, [](double x, double y) { return std::pow(x, y); });
+    case Primitive::less: return pairs(n, a, b, out, [](double x, double y) { return truth(x < y); });
+    case Primitive::less_equal: return pairs(n, a, b, out, [](double x, double y) { return truth(x <= y); });
+    case Primitive::equal: return pairs(n, a, b, out, [](double x, double y) { return truth(x == y); });
+    case Primitive::maximum: return pairs(n, a, b, out, [](double x, double y) { return x > y || x != x ? x : y; });
+    case Primitive::where: return choose(n, a, b, c, out);
+    default: return run_function(primitive, n, a, out);
   }
 }
 

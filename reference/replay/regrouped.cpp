@@ -13,6 +13,12 @@ namespace {
 
 constexpr double kUnit = kFp32.unit_roundoff() * (1 + 0x1p-20);
 
+/// The most that a grouping may lose, and its largest intermediate, in multiples of the formula's own. To take a factor
+/// into a sum at most doubles the roundings on a term's way, and so does to take another one out again. (Higham,
+/// Accuracy and Stability of Numerical Algorithms, 2nd ed., section 1.5: an algorithm is stable if it errs by a small
+/// multiple of what one rounding of each input does.)
+constexpr double kMostOfOwn = 4;
+
 /// What the numbers of one evaluation share; the plain evaluator's functions know no state.
 struct Rules {
   Arithmetic arithmetic;
@@ -29,6 +35,12 @@ double u_sum_of(const Arithmetic& arithmetic) {
 
 thread_local const Rules* rules = nullptr;
 
+double by_pass(const Rules& r) { return r.arithmetic.one_pass ? 4 : 1; }
+/// Not a number: nothing is known.
+double known(double r) { return r == r ? r : kInfinity; }
+/// Of an intermediate. Infinite as it is, by an infinite input, is no overflow.
+double size_of(double v) { return std::isfinite(v) ? std::fabs(v) : 0.0; }
+
 /// A sum of terms that are products, and what any grouping of it may lose.
 struct Number {
   double v = 0;
@@ -38,20 +50,26 @@ struct Number {
   double base = 0;          ///< radius without the roundings of this sum and its products
   double grid = kInfinity;  ///< lowest set bit of all terms; 0: none
   double up = 1, down = 1;  ///< largest intermediate of any grouping; product of the factors below 1
+  double own = 0;           ///< radius of the formula as written, at inputs that are known to one rounding
+  double chain = 1;         ///< largest product of the formula as written, of its factors in any order
+  double peak = 1;          ///< largest intermediate of the formula as written
 
   Number() = default;
   Number(double exact)
       : v(exact),
         terms(exact != 0),
-        mass(std::fabs(exact)),
+        mass(size_of(exact)),
         grid(lowest_bit(exact)),
-        up(std::max(1.0, std::fabs(exact))),
-        down(exact == 0 ? 1.0 : std::min(1.0, std::fabs(exact))) {}
+        up(std::max(1.0, size_of(exact))),
+        down(exact == 0 ? 1.0 : std::min(1.0, std::fabs(exact))),
+        own(kUnit * size_of(exact)),
+        chain(up),
+        peak(up) {}
 
   double radius() const {
     if (terms == 0) return base;
     if (base == 0 && grid > 0 && mass <= 0x1p24 * grid) return 0;
-    const double roundings = (terms - 1) * rules->u_sum * (rules->arithmetic.one_pass ? 4 : 1) + steps * kUnit;
+    const double roundings = (terms - 1) * rules->u_sum * by_pass(*rules) + steps * kUnit;
     return roundings < 1 ? base + roundings * mass / (1 - roundings) + (terms + steps) * rules->eta : kInfinity;
   }
   /// The same number as one term.
@@ -81,24 +99,36 @@ Number operator+(const Number& a, const Number& b) {
   out.grid = std::min(a.grid, b.grid);
   out.up = a.up + b.up;
   out.down = out.v == 0 ? 1.0 : std::min(1.0, std::fabs(out.v));
+  const double size = size_of(a.v) + size_of(b.v);
+  out.own = a.own + b.own;
+  if (a.terms > 0 && b.terms > 0) out.own += (out.terms - 1) * rules->u_sum * by_pass(*rules) * size;
+  out.chain = std::max(1.0, size_of(out.v));
+  out.peak = std::max({a.peak, b.peak, size});
   return out;
 }
 Number operator-(const Number& a, const Number& b) { return a + -b; }
 Number operator*(const Number& a, const Number& b) {
   if (a.terms > 1 && b.terms > 1) return a.alone() * b.alone();
+  // Terms of a sum have one common factor: its error moves the sum, not each term by itself.
+  const double moved_a = std::fabs(a.v) + a.base, moved_b = std::fabs(b.v) + b.base;
   Number out;
   out.v = a.v * b.v;
   out.terms = a.terms * b.terms;
   out.mass = a.mass * b.mass;
-  out.base = a.base * b.mass + a.mass * b.base + a.base * b.base;
+  out.base = a.base * moved_b + moved_a * b.base;
   out.steps = a.steps + b.steps + (a.power_of_two() || b.power_of_two() ? 0 : 1);
   out.grid = a.grid * b.grid;
   out.up = a.up * b.up;
   out.down = a.down * b.down;
-  if (out.terms == 0)
+  out.own = a.own * std::fabs(b.v) + (std::fabs(a.v) + a.own) * b.own + kUnit * std::fabs(out.v) + rules->eta;
+  if (out.terms == 0) {
     out.grid = kInfinity;
-  else if (out.down < kMinNormal)
+  } else if (out.down < kMinNormal) {
     out.base += 2 * rules->eta * out.up;
+    out.own += 2 * rules->eta * out.up;
+  }
+  out.chain = a.chain * b.chain;
+  out.peak = std::max({a.peak, b.peak, out.chain});
   return out;
 }
 bool operator<(const Number& a, const Number& b) { return a.v < b.v; }
@@ -107,12 +137,12 @@ bool operator<=(const Number& a, const Number& b) { return a.v <= b.v; }
 bool operator==(const Number& a, const Number& b) { return a.v == b.v; }
 bool operator!=(const Number& a, const Number& b) { return a.v != b.v; }
 
-/// Not a number: nothing is known.
-double known(double r) { return r == r ? r : kInfinity; }
-
-/// The result of a function that ends the sum, from its value and radius.
-Number fresh(const Number& of, double v, double r) {
+/// The result of a function that ends the sum, from its value and radius, and the formula's own.
+Number fresh(const Number& of, double v, double r, double own) {
   Number out(v);
+  out.own = known(own);
+  out.peak = std::max(of.peak, out.peak);
+  if (std::isinf(v) && std::isfinite(of.v)) out.up = out.chain = out.peak = kInfinity;
   out.base = known(r);
   out.grid = out.base == 0 ? out.grid : 0;
   out.mass = std::fabs(v) + out.base;
@@ -123,9 +153,11 @@ Number fresh(const Number& of, double v, double r) {
 template <class F>
 Number function(const Number& x, F f, double ulps, bool exact) {
   const double r = x.radius(), v = f(x.v);
-  if (r == 0 && exact) return fresh(x, v, 0);
-  const double off = std::max(std::fabs(f(x.v + r) - v), std::fabs(v - f(x.v - r)));
-  return fresh(x, v, off + 2 * ulps * (kUnit * (std::fabs(v) + off) + rules->eta));
+  const auto of = [&](double radius) {
+    const double off = std::max(std::fabs(f(x.v + radius) - v), std::fabs(v - f(x.v - radius)));
+    return off + 2 * ulps * (kUnit * (std::fabs(v) + off) + rules->eta);
+  };
+  return fresh(x, v, r == 0 && exact ? 0 : of(r), of(x.own));
 }
 
 struct RegroupedPolicy {
@@ -142,7 +174,9 @@ struct RegroupedPolicy {
   /// By a reciprocal: its factors count reciprocally.
   static Number divide(const Number& a, const Number& b) {
     const double r = b.radius(), size = std::fabs(b.v);
-    Number by = fresh(b, 1 / b.v, size > r ? 1 / (size - r) - 1 / size : kInfinity);
+    const auto off = [&](double radius) { return size > radius ? 1 / (size - radius) - 1 / size : kInfinity; };
+    Number by = fresh(b, 1 / b.v, off(r), off(b.own));
+    by.chain = std::max(1.0, size_of(1 / b.v));
     by.steps = b.power_of_two() ? 0 : 1;
     by.up = b.up > kMaxFinite ? kInfinity : std::max(by.up, 1 / b.down);
     by.down = std::min(by.down, 1 / b.up);
@@ -181,10 +215,31 @@ struct RegroupedPolicy {
     const auto root = [](double t) { return t < 0 ? 0.0 : std::sqrt(t); };
     return function(x, root, rules->arithmetic.math.sqrt, representable(root(x.v)) && root(x.v) * root(x.v) == x.v);
   }
+  /// As the ball's rule has it (ball_blocks.cpp), of an exact exponent alone.
+  static Number pow(const Number& x, const Number& p) {
+    const double v = std::pow(x.v, p.v);
+    const auto of = [&](double radius) {
+      const double off =
+          std::max(std::fabs(std::pow(x.v + radius, p.v) - v), std::fabs(v - std::pow(x.v - radius, p.v)));
+      return off + 2 * rules->arithmetic.math.pow * rounding(std::fabs(v) + off);
+    };
+    const double r = x.radius(), own = of(x.own);
+    if (r == 0 && p.radius() == 0) return fresh(x, v, x.v == 1 || x.v == 0 || p.v == 0 ? 0.0 : of(0), own);
+    return fresh(x, v, p.radius() != 0 || x.v - r <= 0 ? kInfinity : of(r), own);
+  }
+  static double rounding(double size) { return kUnit * std::fabs(size) + rules->eta; }
   static Number round(const Number& x) { return x; }
   static Number sum(const std::vector<Number>& terms) {
     Number out;
-    for (const Number& t : terms) out = out + t;
+    double size = 0, own = 0, peak = 1;
+    for (const Number& t : terms) {
+      out = out + t;
+      size += size_of(t.v);
+      own += t.own;
+      peak = std::max(peak, t.peak);
+    }
+    out.own = own + std::max(0.0, out.terms - 1) * rules->u_sum * by_pass(*rules) * size;
+    out.peak = std::max(peak, size);
     return out;
   }
   /// Rounded to the saved type, where that is declared shorter.
@@ -195,7 +250,8 @@ struct RegroupedPolicy {
     for (const Number& x : values) {
       const Number one = x.alone();
       out.push_back(
-          fresh(x, x.v, one.base + saved->second->unit_roundoff() * one.mass + saved->second->min_subnormal()));
+          fresh(x, x.v, one.base + saved->second->unit_roundoff() * one.mass + saved->second->min_subnormal(),
+                x.own + saved->second->unit_roundoff() * (std::fabs(x.v) + x.own) + saved->second->min_subnormal()));
     }
     return out;
   }
@@ -221,8 +277,8 @@ Regrouped regrouped(const Graph& graph, const std::vector<std::pair<Expr, std::v
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Number x = held.empty() ? all[i] : all[i] + Number(held[i]);
     out.value.push_back(x.v);
-    out.radius.push_back(known(x.radius()));
-    out.overflows.push_back(!(x.up <= kMaxFinite));
+    out.radius.push_back(std::min(known(x.radius()), kMostOfOwn * known(x.own)));
+    out.overflows.push_back(!(x.up <= kMaxFinite) && !(kMostOfOwn * x.peak <= kMaxFinite));
   }
   return out;
 }
@@ -266,6 +322,19 @@ std::vector<char> marked(const Graph& graph, const Node& node, const std::vector
       std::vector<char> rows(static_cast<std::size_t>(kept.count()), 0);
       for (std::size_t i = 0; i < of(0).size(); ++i) rows[operand_of(kept, shape(0), i)] |= of(0)[i];
       for (std::size_t i = 0; i < out.size(); ++i) out[i] = rows[operand_of(kept, node.shape, i)];
+      return out;
+    }
+    case Primitive::cumsum: {
+      const Axis a = split(node.shape, node.axis);
+      out = of(0);
+      for (std::int64_t i = 1; i < a.n; ++i)
+        for (std::int64_t line = 0; line < a.outer * a.inner; ++line) {
+          const std::int64_t begin = line / a.inner * a.n * a.inner + line % a.inner;
+          const auto place = [&](std::int64_t k) {
+            return static_cast<std::size_t>(begin + (node.reversed ? a.n - 1 - k : k) * a.inner);
+          };
+          out[place(i)] |= out[place(i - 1)];
+        }
       return out;
     }
     case Primitive::matmul: {

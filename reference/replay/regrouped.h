@@ -5,9 +5,10 @@
 // terms, their mass, radius without its roundings, lowest set bit) therefore goes through products with one factor; two
 // sums are multiplied as they are, since no kernel expands them.
 //
-// The largest intermediate of any such grouping bounds the range: a product of the sizes of all factors, none below 1,
-// added up over terms. Where it leaves the compute type's range, so may the kernel, and its number is no statement
-// about the formula.
+// No grouping may cancel, overflow or make a NaN where the formula as written does not. So the radius is no more than a
+// small multiple of the formula's own, at inputs that are known to one rounding: what it subtracts itself may err as
+// its operands do. And the largest intermediate of any grouping (a product of the sizes of all factors, none below 1,
+// added up over terms) excuses an overflow only where the formula's own largest one is near the end of the range too.
 #pragma once
 
 #include <string>

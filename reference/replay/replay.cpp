@@ -36,6 +36,7 @@ struct ReplayPolicy {
   static float erf(float x) { return std::erf(x); }
   static float erfc(float x) { return std::erfc(x); }
   static float sqrt(float x) { return std::sqrt(x); }
+  static float pow(float x, float p) { return std::pow(x, p); }
   static float round(float x) { return x; }
   /// Whether an elementwise operation is that of fp32 and no more.
   bool plain() const { return options.scatter == 0; }
@@ -111,6 +112,54 @@ struct ReplayPolicy {
     return s;
   }
   float ordered(const std::vector<float>& t) const { return options.parts != 0 ? in_parts(t) : in_order(Numbers{t}); }
+  /// Cumulative sums of t, in place: as sum() takes its terms, where an order of a sum is one of all its prefixes too.
+  void run(std::vector<float>& t) const {
+    if (options.dropped != 0) {
+      const auto width = static_cast<std::size_t>(std::max(options.dropped, 1));
+      const std::size_t kept =
+          options.dropped < 0 ? t.size() - std::min<std::size_t>(1, t.size()) : t.size() / width * width;
+      std::fill(t.begin() + static_cast<std::ptrdiff_t>(kept), t.end(), 0.0f);
+    }
+    // What a scan carries over is the sum of a short block, however long the row is.
+    if (options.parts != 0)
+      return run_blocks(t, static_cast<std::size_t>(std::max(options.parts, -16 * options.parts)));
+    switch (options.order) {
+      case SumOrder::sequential:
+        for (std::size_t i = 0; i < t.size(); ++i) t[i] = narrow((i > 0 ? t[i - 1] : 0.0f) + t[i]);
+        return;
+      case SumOrder::pairwise: return run_doubling(t, 0, t.size());
+      case SumOrder::lanes32: return run_lanes(t, 32);
+      case SumOrder::reversed: return run_lanes(t, 256);
+    }
+  }
+  /// Hillis and Steele 1986: each number takes the one 1, 2, 4, ... before it.
+  void run_doubling(std::vector<float>& t, std::size_t begin, std::size_t end) const {
+    for (std::size_t i = begin; i < end; ++i) t[i] = narrow(t[i]);
+    for (std::size_t step = 1; step < end - begin; step *= 2)
+      for (std::size_t i = end; i-- > begin + step;) t[i] = narrow(t[i - step] + t[i]);
+  }
+  /// Blocks that are scanned so, and what came before added to each.
+  void run_lanes(std::vector<float>& t, std::size_t lanes) const {
+    for (std::size_t begin = 0; begin < t.size(); begin += lanes) {
+      const std::size_t end = std::min(t.size(), begin + lanes);
+      const float before = begin > 0 ? t[begin - 1] : 0.0f;
+      run_doubling(t, begin, end);
+      for (std::size_t i = begin; begin > 0 && i < end; ++i) t[i] = narrow(before + t[i]);
+    }
+  }
+  /// Blocks in fp32; what is carried from one to the next is narrowed.
+  void run_blocks(std::vector<float>& t, std::size_t block) const {
+    float before = 0;
+    for (std::size_t begin = 0; begin < t.size(); begin += block) {
+      const std::size_t end = std::min(t.size(), begin + block);
+      float part = 0;
+      for (std::size_t i = begin; i < end; ++i) {
+        part += t[i];
+        t[i] = before + part;
+      }
+      before = options.parts > 0 ? narrow(before + part) : before + narrow(part);
+    }
+  }
   template <class Terms>
   float in_order(const Terms& t) const {
     switch (options.order) {

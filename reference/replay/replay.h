@@ -23,7 +23,7 @@ struct ReplayOptions {
   int dropped = 0;
   /// Where partial sums are rounded to it: after every addition (0), or sums of that many terms in fp32 are, which are
   /// added up in it (> 0), or those of -parts equal parts, which are added up in fp32 (< 0). The latter two take the
-  /// terms in order.
+  /// terms in order. Cumulative sums carry sums of blocks of that many terms, or of 16 for each of -parts, narrowed.
   int parts = 0;
   /// Sums of products take each product unrounded into the partial sum, by fma: matmul, and sums of mul or square. Not
   /// with `dropped` or `parts`.

@@ -19,10 +19,12 @@ Expr FormulaEvaluator::call(const FormulaTerm& term) {
   if (f == "arange" || f == "one_hot") return whole_tensor(term);
   const Expr x = value(term.args[0]);
   if (f == "sum" || f == "mean" || f == "max" || f == "min" || f == "first_max") return reduce(term, x);
+  if (f == "cumsum") return cumsum(x, axis(x, term.args[1]), keyword(term, "reversed", 0) != 0);
   if (f == "matmul")
     return matmul(x, value(term.args[1]), keyword(term, "transpose_a", 0) != 0, keyword(term, "transpose_b", 0) != 0);
   if (f == "gather" || f == "scatter_add") return indexed(term, x);
   if (term.args.size() == 1 && f != "reshape" && f != "transpose" && f != "concat") return unary(f, x);
+  if (f == "pow") return pow(x, value(term.args[1]));
   if (f == "maximum") return maximum(x, value(term.args[1]));
   if (f == "minimum") return -maximum(-x, -value(term.args[1]));
   if (f == "where") {

@@ -77,7 +77,7 @@ class Lexer {
     if (is_digit(c) || (c == '.' && at_ + 1 < text_.size() && is_digit(text_[at_ + 1]))) return number();
     if (c == ';') {
       ++at_;
-      add(Token::Kind::end_of_statement, "; return", start);
+      return add(Token::Kind::end_of_statement, ";", start);
     }
     for (const std::string_view symbol : {"<=", ">=", "=="})
       if (text_.substr(at_, 2) == symbol) {
@@ -259,7 +259,8 @@ class Parser {
     const int base = atom();
     if (!is_symbol(peek(), "^")) return base;
     const Token token = tokens_[at_++];
-    if (peek().kind != Token::Kind::number || peek().text != "2") fail_here("2 after '^' (other powers as products)");
+    if (peek().kind != Token::Kind::number || peek().text != "2")
+      fail_here("2 after '^' (other powers by pow(x, exponent))");
     ++at_;
     return add({.kind = Kind::binary, .text = "^", .args = {base}, .at = token.at});
   }

@@ -12,9 +12,11 @@
 //
 //   x + y, -, *, /, @ (matmul), -x, x^2, x < y, <=, >, >=, ==          NumPy's broadcasting; comparisons are 0 or 1
 //   exp expm1 log log1p tanh erf erfc sqrt rsqrt sigmoid abs square    elementwise
+//   pow(x, exponent)                 NaN where x < 0 and the exponent is no whole number; x^0 is 1
 //   maximum(a, b) minimum(a, b) where(condition, yes, no)
 //   sum mean max min (x, axis...)    axes stay with extent 1; sum and mean without axis: of all elements, shape [1]
 //   first_max(x, axis)               1 at the first maximum along the axis, else 0
+//   cumsum(x, axis, reversed=1)      sums of the elements up to each one; reversed: from each one on
 //   matmul(a, b, transpose_a=1, transpose_b=1)                         batched over the leading axes
 //   gather(table, index) scatter_add(x, index, rows) one_hot(index, n) index: an integer input
 //   reshape(x, extents...) (one may be -1) transpose(x, order...) (no order: the last two) squeeze(x, axis)

@@ -273,46 +273,58 @@ SquareSums sum_squares(const float* x, const float* r, const std::int32_t* units
 }
 #endif
 
-/// A block of a 16-bit tensor and of what it was rounded from: where no error is larger than one ulp the differences
-/// are exact floats, of normal numbers by Sterbenz, and the loops are of half the width. False where one is, or an
-/// element is beyond the format; then nothing was added.
-[[gnu::always_inline]] inline bool add_close(const float* x, const float* r, std::int64_t n, const FloatLimits& limits,
-                                             SumSquares& sum, ShadowStats& stats, ShadowSums& sums) {
+// The loops of add_close(), which is compiled for two widths: each part goes into either.
+#define AMPCHECK_INTO_BOTH [[gnu::always_inline]] inline
+
+/// As integers magnitudes order as they do as numbers, with NaN above all: a maximum is less than comparisons and their
+/// masks.
+AMPCHECK_INTO_BOTH std::int32_t magnitude_bits(float v) { return std::bit_cast<std::int32_t>(v) & 0x7fffffff; }
+
+/// Extremes and counts of a block, whose units of 2^-16 ulp are in `units`.
+struct FloatErrors {
+  std::int32_t largest = 0, furthest = 0, smallest = std::numeric_limits<std::int32_t>::max();  ///< magnitude_bits()
+  std::int32_t over_half = 0, toward = 0, away = 0, above = 0;
+  std::uint32_t sum = 0;  ///< modulo 2^32: what is beyond an ulp makes any number of units, and the block is dropped
+};
+
+AMPCHECK_INTO_BOTH FloatErrors find_float_errors(const float* x, const float* r, std::int64_t n,
+                                                 const FloatLimits& limits, std::int32_t* units) {
   constexpr float kShift = 0x1.8p23f;
-  alignas(64) std::int32_t units[kFloatPart];
-  // As integers magnitudes order as they do as numbers, with NaN above all: a maximum is less than comparisons and
-  // their masks.
-  const auto bits = [](float v) { return std::bit_cast<std::int32_t>(v) & 0x7fffffff; };
-  std::int32_t largest = 0, furthest = 0, smallest = std::numeric_limits<std::int32_t>::max(), over_half = 0,
-               toward = 0, away = 0, above = 0;
-  const std::int32_t noise = bits(limits.noise);
-  std::uint32_t errors = 0;  // modulo 2^32: what is beyond an ulp makes any number of units, and the block is dropped
+  const std::int32_t noise = magnitude_bits(limits.noise);
+  FloatErrors out;
   for (std::int64_t i = 0; i < n; ++i) {
-    const std::int32_t ax = bits(x[i]), ar = bits(r[i]);
+    const std::int32_t ax = magnitude_bits(x[i]), ar = magnitude_bits(r[i]);
     const std::int32_t own = ar >> 23, field = own < limits.lowest ? limits.lowest : own;
     const float e = (x[i] - r[i]) * std::bit_cast<float>((limits.per_ulp - field) << 23);
-    const std::int32_t more = ax > ar ? ax : ar, less = ax > ar ? ar : ax, a = bits(e);
-    largest = more > largest ? more : largest;
-    smallest = less < smallest ? less : smallest;
-    furthest = a > furthest ? a : furthest;
+    const std::int32_t more = ax > ar ? ax : ar, less = ax > ar ? ar : ax, a = magnitude_bits(e);
+    out.largest = more > out.largest ? more : out.largest;
+    out.smallest = less < out.smallest ? less : out.smallest;
+    out.furthest = a > out.furthest ? a : out.furthest;
     const std::uint32_t shifted =
         std::bit_cast<std::uint32_t>(e * static_cast<float>(kUnits) + kShift) - std::bit_cast<std::uint32_t>(kShift);
     units[i] = static_cast<std::int32_t>(shifted);
-    errors += shifted;
-    over_half += a > bits(0.5f) ? 1 : 0;
-    toward += ax < ar ? 1 : 0;
-    away += ax > ar ? 1 : 0;
-    above += ar > noise ? 1 : 0;
+    out.sum += shifted;
+    out.over_half += a > magnitude_bits(0.5f) ? 1 : 0;
+    out.toward += ax < ar ? 1 : 0;
+    out.away += ax > ar ? 1 : 0;
+    out.above += ar > noise ? 1 : 0;
   }
-  const bool special = largest > bits(limits.max_finite) || furthest > bits(1.0f),
-             small = smallest < bits(limits.min_normal);
+  return out;
+}
+
+/// Whether an element is too small for its error to be a float.
+AMPCHECK_INTO_BOTH bool any_tiny(const float* x, const float* r, std::int64_t n, const FloatLimits& limits) {
   std::int32_t tiny = 0;
-  for (std::int64_t i = 0; small && limits.tiny > 0 && i < n; ++i)
+  for (std::int64_t i = 0; limits.tiny > 0 && i < n; ++i)
     tiny |= (std::fabs(r[i]) < limits.tiny ? 1 : 0) & ((r[i] != 0.0f ? 1 : 0) | (x[i] != 0.0f ? 1 : 0));
-  if (special || tiny != 0) return false;
-  const std::int64_t exact = n - toward - away;  // of one size and not of one sign they would be two ulps apart
+  return tiny != 0;
+}
+
+/// The classes of a block that has numbers below the normal ones.
+AMPCHECK_INTO_BOTH void count_small(const float* x, const float* r, std::int64_t n, const FloatLimits& limits,
+                                    ShadowStats& stats, ShadowSums& sums) {
   std::int32_t zeros = 0, flushed = 0, loss = 0, became = 0, vanished = 0;
-  for (std::int64_t i = 0; small && i < n; ++i) {
+  for (std::int64_t i = 0; i < n; ++i) {
     const float ax = std::fabs(x[i]), ar = std::fabs(r[i]);
     const std::int32_t x_zero = ax == 0.0f ? 1 : 0, r_zero = ar == 0.0f ? 1 : 0,
                        r_normal = ar >= limits.min_normal ? 1 : 0;
@@ -322,37 +334,58 @@ SquareSums sum_squares(const float* x, const float* r, const std::int32_t* units
     loss += (ax < limits.min_normal ? 1 : 0) & (1 - x_zero) & r_normal;
     vanished += (ar > limits.noise ? 1 : 0) & x_zero & (ar < limits.min_subnormal ? 1 : 0);
   }
-  const std::int64_t whole = n / kLanes * kLanes;
-  SquareSums squares = sum(x, r, units, whole);
-  if (whole < n) {
-    float rest_x[kLanes] = {}, rest_r[kLanes] = {};
-    std::int32_t rest_units[kLanes] = {};
-    std::copy(x + whole, x + n, rest_x);
-    std::copy(r + whole, r + n, rest_r);
-    std::copy(units + whole, units + n, rest_units);
-    const SquareSums rest = sum(rest_x, rest_r, rest_units, kLanes);
-    squares.error2 += rest.error2;
-    squares.shadow2 += rest.shadow2;
-    squares.units2 += rest.units2;
-  }
-  sums.error2 += squares.error2;
-  sums.shadow2 += squares.shadow2;
-  sums.above += above;
   sums.flushed += vanished;
-  stats.shadow_not_zero += n - zeros;
+  stats.shadow_not_zero -= zeros;
   stats.flushed += flushed;
   stats.subnormal_loss += loss;
   stats.became_subnormal += became;
+}
+
+/// sum() of a block of any length: its end is filled up with zeros.
+AMPCHECK_INTO_BOTH SquareSums squares_of(const float* x, const float* r, const std::int32_t* units, std::int64_t n,
+                                         SumSquares& sum) {
+  const std::int64_t whole = n / kLanes * kLanes;
+  SquareSums squares = sum(x, r, units, whole);
+  if (whole == n) return squares;
+  float rest_x[kLanes] = {}, rest_r[kLanes] = {};
+  std::int32_t rest_units[kLanes] = {};
+  std::copy(x + whole, x + n, rest_x);
+  std::copy(r + whole, r + n, rest_r);
+  std::copy(units + whole, units + n, rest_units);
+  const SquareSums rest = sum(rest_x, rest_r, rest_units, kLanes);
+  squares.error2 += rest.error2;
+  squares.shadow2 += rest.shadow2;
+  squares.units2 += rest.units2;
+  return squares;
+}
+
+/// A block of a 16-bit tensor and of what it was rounded from: where no error is larger than one ulp the differences
+/// are exact floats, of normal numbers by Sterbenz, and the loops are of half the width. False where one is, or an
+/// element is beyond the format; then nothing was added.
+AMPCHECK_INTO_BOTH bool add_close(const float* x, const float* r, std::int64_t n, const FloatLimits& limits,
+                                  SumSquares& sum, ShadowStats& stats, ShadowSums& sums) {
+  alignas(64) std::int32_t units[kFloatPart];
+  const FloatErrors errors = find_float_errors(x, r, n, limits, units);
+  if (errors.largest > magnitude_bits(limits.max_finite) || errors.furthest > magnitude_bits(1.0f)) return false;
+  const bool small = errors.smallest < magnitude_bits(limits.min_normal);
+  if (small && any_tiny(x, r, n, limits)) return false;
+  stats.shadow_not_zero += n;
+  if (small) count_small(x, r, n, limits, stats, sums);
+  const SquareSums squares = squares_of(x, r, units, n, sum);
+  sums.error2 += squares.error2;
+  sums.shadow2 += squares.shadow2;
+  sums.above += errors.above;
   const auto low = static_cast<std::uint64_t>(squares.units2);  // of 17 bits each: exact
-  stats.error_sum += static_cast<std::int32_t>(errors);
+  stats.error_sum += static_cast<std::int32_t>(errors.sum);
   stats.square_sum_low += low;
   stats.square_sum_high += stats.square_sum_low < low ? 1 : 0;
+  const std::int64_t exact = n - errors.toward - errors.away;  // of one size and not of one sign: two ulps apart
   stats.judged += n;
   stats.exact += exact;
-  stats.toward_zero += toward;
-  stats.away_from_zero += away;
-  stats.ulps[0] += n - exact - over_half;
-  stats.ulps[1] += over_half;
+  stats.toward_zero += errors.toward;
+  stats.away_from_zero += errors.away;
+  stats.ulps[0] += n - exact - errors.over_half;
+  stats.ulps[1] += errors.over_half;
   return true;
 }
 

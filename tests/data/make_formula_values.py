@@ -61,6 +61,11 @@ for low, high in ((-1.0, 1.0), (-0.3, 2.5)):
 positive = [mpf(p) for p in (0.0009765625, 0.25, 0.75, 1, 1.5, 3, 10, 1024, 1000000, 0.5)]
 emit("log", {"x": ([2, 5], positive)}, "y", [mp.log(x) for x in positive])
 emit("sqrt", {"x": ([2, 5], positive)}, "y", [mp.sqrt(x) for x in positive])
+emit("pow", {"x": ([2, 5], POINTS)}, "y", [x * x for x in POINTS])
+emit("pow", {"x": ([2, 5], POINTS)}, "y", [x * x * x for x in POINTS], attributes={"exponent": 3.0})
+emit("pow", {"x": ([2, 5], positive)}, "y", [1 / x for x in positive], attributes={"exponent": -1.0})
+for exponent in (0.5, 1.25):
+    emit("pow", {"x": ([2, 5], positive)}, "y", [mp.power(x, mpf(exponent)) for x in positive], attributes={"exponent": exponent})
 
 a, b = numbers(10, 1), [v + mpf("0.0078125") for v in numbers(10, 2)]
 pair = lambda x, y: {x: ([2, 5], a), y: ([2, 5], b)}
@@ -73,6 +78,7 @@ for n in range(2, 7):
 
 N, D = 3, 7
 X = numbers(N * D, 3)
+emit("cumsum", {"x": ([N, D], X)}, "y", [sum(X[n * D:n * D + d + 1]) for n in range(N) for d in range(D)])
 W, B = numbers(D, 4), numbers(D, 5)
 x_input = {"x": ([N, D], X)}
 rows = [X[i * D:(i + 1) * D] for i in range(N)]

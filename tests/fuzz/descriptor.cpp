@@ -56,19 +56,7 @@ class Description {
     return n == 0 && some(3) ? nullptr : out.data();
   }
 
-  void fill(ac_op& op) {
-    op.flags = static_cast<std::uint32_t>(number());
-    op.name = text();
-    op.summary = text();
-    op.devices = static_cast<std::uint32_t>(number());
-    op.dims = list<ac_dim>(dims_, op.dim_count, 3, [this](ac_dim& dim) {
-      dim.multiple_of = number();
-      dim.symbol = text();
-      for (std::int64_t& sample : dim.samples)
-        sample = some(15) ? from_.take<std::int64_t>() : from_.take<std::uint8_t>() % 12;
-      dim.least = some(7) ? from_.take<std::int64_t>() : 0;
-      dim.most = some(7) ? from_.take<std::int64_t>() : 0;
-    });
+  void fill_tensors(ac_op& op) {
     op.inputs = list<ac_input>(inputs_, op.input_count, 3, [this](ac_input& input) {
       input.flags = static_cast<std::uint32_t>(number());
       input.name = text();
@@ -86,6 +74,49 @@ class Description {
     };
     op.outputs = list<ac_output>(outputs_, op.output_count, 2, output);
     op.saved = list<ac_output>(outputs_, op.saved_count, 2, output);
+  }
+
+  ac_contract& contract() {
+    ac_contract& out = contracts_.emplace_back();
+    out = {};
+    out.struct_size = size<ac_contract>();
+    storage_.push_back({number(), number(), number()});
+    out.storage_count = from_.take<std::uint8_t>() % 4;
+    out.storage = storage_.back().data();
+    out.compute = number();
+    out.accumulate = number();
+    out.summation_depth = number();
+    out.flushes_subnormals = number();
+    out.atomics = number();
+    out.largest_input = number();
+    out.smallest_scale = number();
+    out.largest_scale = number();
+    if (some(1)) {
+      ac_math& math = maths_.emplace_back();
+      math = {};
+      math.struct_size = size<ac_math>();
+      math.cuda = number();
+      math.exp = from_.take<double>();
+      math.rsqrt = from_.take<double>();
+      out.math = &math;
+    }
+    return out;
+  }
+
+  void fill(ac_op& op) {
+    op.flags = static_cast<std::uint32_t>(number());
+    op.name = text();
+    op.summary = text();
+    op.devices = static_cast<std::uint32_t>(number());
+    op.dims = list<ac_dim>(dims_, op.dim_count, 3, [this](ac_dim& dim) {
+      dim.multiple_of = number();
+      dim.symbol = text();
+      for (std::int64_t& sample : dim.samples)
+        sample = some(15) ? from_.take<std::int64_t>() : from_.take<std::uint8_t>() % 12;
+      dim.least = some(7) ? from_.take<std::int64_t>() : 0;
+      dim.most = some(7) ? from_.take<std::int64_t>() : 0;
+    });
+    fill_tensors(op);
     op.attributes = list<ac_attribute>(attributes_, op.attribute_count, 2, [this](ac_attribute& attribute) {
       attribute.name = text();
       attribute.default_value = from_.take<double>();
@@ -98,32 +129,7 @@ class Description {
       form.name = text();
       form.formula = text();
     });
-    if (some(1)) {
-      ac_contract& contract = contracts_.emplace_back();
-      contract = {};
-      contract.struct_size = size<ac_contract>();
-      storage_.push_back({number(), number(), number()});
-      contract.storage_count = from_.take<std::uint8_t>() % 4;
-      contract.storage = storage_.back().data();
-      contract.compute = number();
-      contract.accumulate = number();
-      contract.summation_depth = number();
-      contract.flushes_subnormals = number();
-      contract.atomics = number();
-      contract.largest_input = number();
-      contract.smallest_scale = number();
-      contract.largest_scale = number();
-      if (some(1)) {
-        ac_math& math = maths_.emplace_back();
-        math = {};
-        math.struct_size = size<ac_math>();
-        math.cuda = number();
-        math.exp = from_.take<double>();
-        math.rsqrt = from_.take<double>();
-        contract.math = &math;
-      }
-      op.contract = &contract;
-    }
+    if (some(1)) op.contract = &contract();
     op.row_dim = some(1) ? text() : nullptr;
     op.forward = some(15) ? nullptr : no_kernel;
     op.backward = some(3) ? nullptr : no_kernel;

@@ -147,6 +147,34 @@ TEST(KernelMathValues, SpecialValuesAreExact) {
   EXPECT_TRUE(std::isnan(math::rsqrt(-1.0f)));
 }
 
+TEST(KernelMathValues, PowersAreThoseOfC) {
+  const float bases[] = {0.0f, -0.0f, 1.0f,   -1.0f,   2.0f, -2.0f, 0.5f, -0.5f,
+                         3.0f, -3.0f, 1e-40f, -1e-40f, kInf, -kInf, kNan};
+  const float exponents[] = {0.0f, 1.0f,  -1.0f,      2.0f,        -2.0f, 3.0f, -3.0f, 0.5f, -0.5f,
+                             1.5f, 24.0f, 8388607.0f, 16777216.0f, 1e30f, kInf, -kInf, kNan};
+  for (const float x : bases)
+    for (const float p : exponents) {
+      const float got = math::pow(x, p);
+      const double want = std::pow(static_cast<double>(x), static_cast<double>(p));
+      EXPECT_LE(distance_ulps(got, want), 1.0) << x << "^" << p << " = " << got << ", want " << want;
+    }
+}
+
+TEST(KernelMathValues, PowersAreWithinTheBoundWhateverTheExponent) {
+  double worst = 0;
+  std::uint64_t count = 0;
+  for (std::size_t i = 0; i < strided_points().size(); i += 13)
+    for (const float p : {0.1f, -0.1f, 0.3333333f, -1.7f, 4.0f, 7.3f, 100.5f, -37.0f}) {
+      const float x = strided_points()[i];
+      if (std::isnan(x)) continue;
+      const double want = std::pow(static_cast<double>(x), static_cast<double>(p));
+      worst = std::max(worst, error_ulps(math::pow(x, p), want));
+      ++count;
+    }
+  EXPECT_GT(count, 1'000'000u);
+  EXPECT_LE(worst, math::kPowUlp);
+}
+
 TEST(KernelMathValues, OddFunctionsAreOddInEveryBit) {
   for (const float x : edge_points()) {
     if (std::isnan(x)) continue;

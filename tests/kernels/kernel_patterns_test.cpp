@@ -259,79 +259,107 @@ struct OpRun {
   std::vector<std::pair<std::string, Tensor>> inputs, outputs;
 };
 
-std::vector<OpRun> runs(Dtype t) {
+/// Tensors of one dtype.
+struct Tensors {
+  Dtype dtype;
+  Tensor in(const Shape& shape, std::uint64_t seed) const { return numbers(dtype, shape, seed); }
+  Tensor out(const Shape& shape) const { return Tensor(dtype, shape); }
+};
+Tensor f32(const Shape& shape) { return Tensor(Dtype::fp32, shape); }
+
+std::vector<OpRun> runs_over_rows(const Tensors& of) {
   const Shape s{5, 45};
-  const auto in = [&](const Shape& shape, std::uint64_t seed) { return numbers(t, shape, seed); };
-  Tensor target(Dtype::i64, {5});
-  for (std::int64_t i = 0; i < 5; ++i) target.span<std::int64_t>()[static_cast<std::size_t>(i)] = i * 7 % 45;
-  target.span<std::int64_t>()[2] = -100;
-  const Tensor x = in(s, 1), y = in(s, 2), w = in({45}, 3), b = in({45}, 4), image = in({2, 3, 6, 6}, 5);
-  const Tensor filter = in({4, 3, 3, 3}, 6), q = in({2, 2, 7, 8}, 7), k = in({2, 2, 7, 8}, 8), v = in({2, 2, 7, 8}, 9);
-  const auto out = [&](const Shape& shape) { return Tensor(t, shape); };
-  const auto f32 = [](const Shape& shape) { return Tensor(Dtype::fp32, shape); };
-  std::vector<OpRun> all = {
+  const Tensor x = of.in(s, 1), y = of.in(s, 2), w = of.in({45}, 3), b = of.in({45}, 4);
+  return {
       {"add",
        add_kernel(),
        {},
-       {{"x", x}, {"y", y}, {"dz", in(s, 11)}},
-       {{"z", out(s)}, {"dx", out(s)}, {"dy", out(s)}}},
-      {"softmax", softmax_kernel(), {}, {{"x", x}, {"dy", y}}, {{"y", out(s)}, {"dx", out(s)}}},
+       {{"x", x}, {"y", y}, {"dz", of.in(s, 11)}},
+       {{"z", of.out(s)}, {"dx", of.out(s)}, {"dy", of.out(s)}}},
+      {"softmax", softmax_kernel(), {}, {{"x", x}, {"dy", y}}, {{"y", of.out(s)}, {"dx", of.out(s)}}},
       {"layer_norm",
        layer_norm_kernel(),
        attributes({{"eps", 1e-5}}),
        {{"x", x}, {"weight", w}, {"bias", b}, {"dy", y}},
-       {{"y", out(s)},
+       {{"y", of.out(s)},
         {"mean", f32({5, 1})},
         {"inv_std", f32({5, 1})},
-        {"dx", out(s)},
-        {"dweight", out({45})},
-        {"dbias", out({45})}}},
+        {"dx", of.out(s)},
+        {"dweight", of.out({45})},
+        {"dbias", of.out({45})}}},
       {"rms_norm",
        rms_norm_kernel(),
        attributes({{"eps", 1e-6}}),
        {{"x", x}, {"weight", w}, {"dy", y}},
-       {{"y", out(s)}, {"inv_rms", f32({5, 1})}, {"dx", out(s)}, {"dweight", out({45})}}},
+       {{"y", of.out(s)}, {"inv_rms", f32({5, 1})}, {"dx", of.out(s)}, {"dweight", of.out({45})}}},
       {"mean",
        mean_kernel(),
        attributes({{"axis", 0}}),
-       {{"x", x}, {"dy", in({1, 45}, 12)}},
-       {{"y", out({1, 45})}, {"dx", out(s)}}},
+       {{"x", x}, {"dy", of.in({1, 45}, 12)}},
+       {{"y", of.out({1, 45})}, {"dx", of.out(s)}}},
+  };
+}
+
+std::vector<OpRun> runs_of_losses_and_linear(const Tensors& of) {
+  const Shape s{5, 45};
+  const Tensor x = of.in(s, 1), y = of.in(s, 2);
+  Tensor target(Dtype::i64, {5});
+  for (std::int64_t i = 0; i < 5; ++i) target.span<std::int64_t>()[static_cast<std::size_t>(i)] = i * 7 % 45;
+  target.span<std::int64_t>()[2] = -100;
+  return {
       {"mse_loss",
        mse_loss_kernel(),
        {},
-       {{"x", x}, {"target", y}, {"dloss", in({1}, 13)}},
-       {{"loss", out({1})}, {"dx", out(s)}, {"dtarget", out(s)}}},
+       {{"x", x}, {"target", y}, {"dloss", of.in({1}, 13)}},
+       {{"loss", of.out({1})}, {"dx", of.out(s)}, {"dtarget", of.out(s)}}},
       {"cross_entropy",
        cross_entropy_kernel(),
        attributes({{"label_smoothing", 0.1}, {"ignore_index", -100}}),
        {{"x", x}, {"target", target}, {"dloss", numbers(Dtype::fp32, {5}, 14)}},
-       {{"loss", f32({5})}, {"dx", out(s)}}},
+       {{"loss", f32({5})}, {"dx", of.out(s)}}},
       {"linear",
        linear_kernel(),
        {},
-       {{"x", x}, {"weight", in({9, 45}, 15)}, {"bias", in({9}, 16)}, {"dy", in({5, 9}, 17)}},
-       {{"y", out({5, 9})}, {"dx", out(s)}, {"dweight", out({9, 45})}, {"dbias", out({9})}}},
+       {{"x", x}, {"weight", of.in({9, 45}, 15)}, {"bias", of.in({9}, 16)}, {"dy", of.in({5, 9}, 17)}},
+       {{"y", of.out({5, 9})}, {"dx", of.out(s)}, {"dweight", of.out({9, 45})}, {"dbias", of.out({9})}}},
+  };
+}
+
+std::vector<OpRun> runs_of_images_and_attention(const Tensors& of) {
+  const Tensor image = of.in({2, 3, 6, 6}, 5), filter = of.in({4, 3, 3, 3}, 6);
+  const Tensor q = of.in({2, 2, 7, 8}, 7), k = of.in({2, 2, 7, 8}, 8), v = of.in({2, 2, 7, 8}, 9);
+  return {
       {"max_pool2d",
        max_pool2d_kernel(),
        attributes({{"kernel", 3}, {"stride", 2}, {"padding", 1}}),
-       {{"x", image}, {"dy", in({2, 3, 3, 3}, 18)}},
-       {{"y", out({2, 3, 3, 3})}, {"dx", out(image.shape())}}},
+       {{"x", image}, {"dy", of.in({2, 3, 3, 3}, 18)}},
+       {{"y", of.out({2, 3, 3, 3})}, {"dx", of.out(image.shape())}}},
       {"conv2d",
        conv2d_kernel(),
        attributes({{"stride", 1}, {"padding", 1}}),
-       {{"x", image}, {"weight", filter}, {"bias", in({4}, 19)}, {"dy", in({2, 4, 6, 6}, 20)}},
-       {{"y", out({2, 4, 6, 6})}, {"dx", out(image.shape())}, {"dweight", out(filter.shape())}, {"dbias", out({4})}}},
+       {{"x", image}, {"weight", filter}, {"bias", of.in({4}, 19)}, {"dy", of.in({2, 4, 6, 6}, 20)}},
+       {{"y", of.out({2, 4, 6, 6})},
+        {"dx", of.out(image.shape())},
+        {"dweight", of.out(filter.shape())},
+        {"dbias", of.out({4})}}},
       {"attention",
        attention_kernel(),
        attributes({{"causal", 1}}),
-       {{"q", q}, {"k", k}, {"v", v}, {"do", in(q.shape(), 21)}},
-       {{"o", out(q.shape())},
+       {{"q", q}, {"k", k}, {"v", v}, {"do", of.in(q.shape(), 21)}},
+       {{"o", of.out(q.shape())},
         {"lse", f32({2, 2, 7, 1})},
-        {"dq", out(q.shape())},
-        {"dk", out(q.shape())},
-        {"dv", out(q.shape())}}},
+        {"dq", of.out(q.shape())},
+        {"dk", of.out(q.shape())},
+        {"dv", of.out(q.shape())}}},
   };
-  return all;
+}
+
+std::vector<OpRun> runs(Dtype dtype) {
+  const Tensors of{dtype};
+  std::vector<OpRun> out = runs_over_rows(of);
+  for (const auto& more : {runs_of_losses_and_linear(of), runs_of_images_and_attention(of)})
+    out.insert(out.end(), more.begin(), more.end());
+  return out;
 }
 
 TEST(KernelPatterns, StridesChangeNoBit) {

@@ -70,61 +70,80 @@ const std::map<std::string, std::string> kOtherNames = {{"step", "worst_step"},
                                                         {"scale_low", "loss_scales"},
                                                         {"scale_high", "loss_scales"}};
 
-TEST_F(TraceExport, JsonHasWhatTheTablesAndTheCsvHave) {
-  const std::string path = record("--steps 3 --ranks 2 --scaler torch");
-  const json j = json::parse(ampcheck("trace --json " + path).out);
-  const auto rows = rows_of(ampcheck("trace --csv " + path).out);
-  std::map<std::tuple<std::string, std::string, std::string, bool, std::string>, std::map<std::string, double>> sums,
-      least;
-  for (const auto& row : rows) {
-    const auto key =
-        std::tuple(row.at("op"), row.at("phase"), row.at("tensor"), row.at("cast") == "1", row.at("dtype"));
+using Row = std::map<std::string, std::string>;
+
+/// A tensor's rows of the CSV: of each column of numbers the sum and the least.
+struct TensorRows {
+  std::map<std::string, double> sums, least;
+};
+/// op, phase, tensor, whether it is a cast, dtype.
+using TensorKey = std::tuple<std::string, std::string, std::string, bool, std::string>;
+
+std::map<TensorKey, TensorRows> by_tensor(const std::vector<Row>& rows) {
+  std::map<TensorKey, TensorRows> out;
+  for (const Row& row : rows) {
+    TensorRows& of = out[{row.at("op"), row.at("phase"), row.at("tensor"), row.at("cast") == "1", row.at("dtype")}];
     for (const auto& [column, cell] : row) {
       if (cell.empty() || (cell[0] != '-' && (cell[0] < '0' || cell[0] > '9'))) continue;
       const double value = std::stod(cell);
-      sums[key][column] += value;
-      const auto [at, fresh] = least[key].try_emplace(column, value);
+      of.sums[column] += value;
+      const auto [at, fresh] = of.least.try_emplace(column, value);
       at->second = std::min(at->second, value);
     }
   }
-  ASSERT_EQ(j["tensors"].size(), sums.size());
+  return out;
+}
+
+void expect_tensor(const json& t, TensorRows rows) {
+  for (const char* count : {"elements", "zero", "subnormal", "inf", "nan", "nonzero", "flushed", "overflowed",
+                            "subnormal_loss", "saturated", "flipped", "undecided", "intended", "stagnant"})
+    EXPECT_EQ(t[count].get<double>(), rows.sums[count]) << t["name"] << count;
+  for (const char* room : {"headroom", "footroom"}) {
+    EXPECT_EQ(t[room].is_null(), !rows.least.contains(room)) << t["name"] << room;
+    if (!t[room].is_null()) {
+      EXPECT_EQ(t[room].get<double>(), rows.least[room]) << t["name"] << room;
+    }
+  }
+  std::int64_t judged = 0;
+  for (const json& n : t["ulps"]) judged += n.get<std::int64_t>();
+  EXPECT_EQ(judged, t["bias"].is_null() ? 0 : t["elements"].get<std::int64_t>())
+      << t["name"] << ": nothing is infinite here";
+  EXPECT_EQ(t["ranks"], t["phase"] == "forward" || t["phase"] == "backward" ? 2 : 1) << t["name"];
+  for (const char* worst : {"worst_local", "worst_carried", "worst_bias_z", "loss_error", "exponents"})
+    EXPECT_TRUE(t.contains(worst)) << worst;
+}
+
+void expect_step(const json& s, const std::vector<Row>& rows) {
+  for (const char* key : {"loss", "fp64_loss", "spread", "loss_drift", "scale", "scale_after", "found_inf", "stepped",
+                          "stagnant_share", "worst"})
+    EXPECT_TRUE(s.contains(key)) << key;
+  double flushed = 0;
+  for (const Row& row : rows)
+    if (row.at("step") == std::to_string(s["step"].get<int>()) && row.at("phase") == "backward" &&
+        row.at("dtype") == "fp16")
+      flushed += std::stod(row.at("flushed"));
+  EXPECT_EQ(s["flushed"].get<double>(), flushed);
+}
+
+TEST_F(TraceExport, JsonHasWhatTheTablesAndTheCsvHave) {
+  const std::string path = record("--steps 3 --ranks 2 --scaler torch");
+  const json j = json::parse(ampcheck("trace --json " + path).out);
+  const std::vector<Row> rows = rows_of(ampcheck("trace --csv " + path).out);
+  const std::map<TensorKey, TensorRows> tensors = by_tensor(rows);
+  ASSERT_EQ(j["tensors"].size(), tensors.size());
   for (const json& t : j["tensors"]) {
-    const auto key = std::tuple(t["op"].get<std::string>(), t["phase"].get<std::string>(),
-                                t["tensor"].get<std::string>(), t["cast"].get<bool>(), t["dtype"].get<std::string>());
     for (const auto& [column, cell] : rows.front())
       if (column != "seq" && column != "scale" && !column.starts_with("gradient of ")) {
         const std::string name = kOtherNames.contains(column) ? kOtherNames.at(column) : column;
         EXPECT_TRUE(t.contains(name) || j.contains(name)) << column;
       }
-    for (const char* count : {"elements", "zero", "subnormal", "inf", "nan", "nonzero", "flushed", "overflowed",
-                              "subnormal_loss", "saturated", "flipped", "undecided", "intended", "stagnant"})
-      EXPECT_EQ(t[count].get<double>(), sums[key][count]) << t["name"] << count;
-    for (const char* room : {"headroom", "footroom"}) {
-      EXPECT_EQ(t[room].is_null(), !least[key].contains(room)) << t["name"] << room;
-      if (!t[room].is_null()) {
-        EXPECT_EQ(t[room].get<double>(), least[key][room]) << t["name"] << room;
-      }
-    }
-    std::int64_t judged = 0;
-    for (const json& n : t["ulps"]) judged += n.get<std::int64_t>();
-    EXPECT_EQ(judged, t["bias"].is_null() ? 0 : t["elements"].get<std::int64_t>())
-        << t["name"] << ": nothing is infinite here";
-    EXPECT_EQ(t["ranks"], t["phase"] == "forward" || t["phase"] == "backward" ? 2 : 1) << t["name"];
-    for (const char* worst : {"worst_local", "worst_carried", "worst_bias_z", "loss_error", "exponents"})
-      EXPECT_TRUE(t.contains(worst)) << worst;
+    const auto word = [&](const char* name) { return t[name].get<std::string>(); };
+    const TensorKey key(word("op"), word("phase"), word("tensor"), t["cast"].get<bool>(), word("dtype"));
+    ASSERT_TRUE(tensors.contains(key)) << t["name"];
+    expect_tensor(t, tensors.at(key));
   }
   ASSERT_EQ(j["steps"].size(), 3u);
-  for (const json& s : j["steps"]) {
-    for (const char* key : {"loss", "fp64_loss", "spread", "loss_drift", "scale", "scale_after", "found_inf", "stepped",
-                            "stagnant_share", "worst"})
-      EXPECT_TRUE(s.contains(key)) << key;
-    double flushed = 0;
-    for (const auto& row : rows)
-      if (row.at("step") == std::to_string(s["step"].get<int>()) && row.at("phase") == "backward" &&
-          row.at("dtype") == "fp16")
-        flushed += std::stod(row.at("flushed"));
-    EXPECT_EQ(s["flushed"].get<double>(), flushed);
-  }
+  for (const json& s : j["steps"]) expect_step(s, rows);
   EXPECT_EQ(j["steps_wanted"], 3);
   EXPECT_EQ(j["casts"]["kinds"]["fp32 to fp16"], 7);
   EXPECT_TRUE(j["faults"].empty());

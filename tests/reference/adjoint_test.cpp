@@ -20,13 +20,9 @@ struct PrimitiveCase {
 
 constexpr Domain kPositive = Domain::positive;
 
-std::vector<PrimitiveCase> elementwise_cases() {
+std::vector<PrimitiveCase> arithmetic_cases() {
   using P = Primitive;
   using Call = FormulaCall;
-  const auto unary = [](P primitive, Expr (*f)(Expr), Domain domain = Domain::any, bool linear = false) {
-    return PrimitiveCase{
-        name(primitive), {primitive}, {{{"x", {2, 3}, domain}}, [f](Call& c) { return f(c["x"]); }}, linear};
-  };
   return {
       {"add", {P::add}, {{{"a", {2, 3}}, {"b", {2, 3}}}, [](Call& c) { return c["a"] + c["b"]; }}, true},
       {"add, left stretched", {P::add}, {{{"a", {3}}, {"b", {2, 3}}}, [](Call& c) { return c["a"] + c["b"]; }}, true},
@@ -52,6 +48,17 @@ std::vector<PrimitiveCase> elementwise_cases() {
       {"constants",
        {P::constant},
        {{{"a", {3}}}, [](Call& c) { return (2.5 - c["a"]) / 3.0 + 1.0 / (c["a"] + 9.0) * 0.1; }}},
+  };
+}
+
+std::vector<PrimitiveCase> function_cases() {
+  using P = Primitive;
+  using Call = FormulaCall;
+  const auto unary = [](P primitive, Expr (*f)(Expr), Domain domain = Domain::any, bool linear = false) {
+    return PrimitiveCase{
+        name(primitive), {primitive}, {{{"x", {2, 3}, domain}}, [f](Call& c) { return f(c["x"]); }}, linear};
+  };
+  return {
       unary(P::square, square, Domain::any, true),
       unary(P::exp, exp),
       unary(P::expm1, expm1),
@@ -65,6 +72,13 @@ std::vector<PrimitiveCase> elementwise_cases() {
       unary(P::sigmoid, sigmoid),
       unary(P::abs, abs, Domain::any, true),
       {"abs of a curve", {P::abs, P::sign}, {{{"x", {2, 3}}}, [](Call& c) { return abs(tanh(c["x"])); }}},
+  };
+}
+
+std::vector<PrimitiveCase> choice_cases() {
+  using P = Primitive;
+  using Call = FormulaCall;
+  return {
       {"less and where",
        {P::less, P::where},
        {{{"x", {2, 3}}, {"a", {1, 3}}, {"b", {2, 1}}},
@@ -89,6 +103,23 @@ std::vector<PrimitiveCase> elementwise_cases() {
   };
 }
 
+std::vector<PrimitiveCase> power_cases() {
+  using P = Primitive;
+  using Call = FormulaCall;
+  return {
+      {"pow, exponent 3", {P::pow}, {{{"x", {2, 3}}}, [](Call& c) { return pow(c["x"], constant(c.graph(), 3.0)); }}},
+      {"pow, exponent 0.7",
+       {P::pow},
+       {{{"x", {2, 3}, kPositive}}, [](Call& c) { return pow(c["x"], constant(c.graph(), 0.7)); }}},
+      {"pow, exponent 0",
+       {P::pow},
+       {{{"x", {2, 3}}}, [](Call& c) { return exp(c["x"]) * pow(c["x"], constant(c.graph(), 0.0)); }}},
+      {"pow, a tensor of exponents",
+       {P::pow},
+       {{{"x", {2, 3}, kPositive}, {"p", {3}}}, [](Call& c) { return pow(c["x"], c["p"]); }}},
+  };
+}
+
 std::vector<PrimitiveCase> reduction_cases() {
   using P = Primitive;
   using Call = FormulaCall;
@@ -104,6 +135,13 @@ std::vector<PrimitiveCase> reduction_cases() {
        {{{"x", {3, 2, 2}}}, [](Call& c) { return c["x"] * max(c["x"], 0); }},
        true},
       {"first_max", {P::first_max}, {{{"x", {3, 4}}}, [](Call& c) { return first_max(c["x"], -2) * exp(c["x"]); }}},
+      {"cumsum, axis -1", {P::cumsum}, {{{"x", {2, 4}}}, [](Call& c) { return exp(cumsum(c["x"], -1)); }}},
+      {"cumsum, axis 0, reversed",
+       {P::cumsum},
+       {{{"x", {3, 2, 2}}}, [](Call& c) { return c["x"] * tanh(cumsum(c["x"], 0, true)); }}},
+      {"cumsum of a sum's cotangent",
+       {P::cumsum, P::sum},
+       {{{"x", {2, 3}}}, [](Call& c) { return exp(sum(cumsum(c["x"], 1), -1)); }}},
       {"matmul", {P::matmul}, {{{"a", {2, 3}}, {"b", {3, 4}}}, [](Call& c) { return exp(matmul(c["a"], c["b"])); }}},
       {"matmul, a transposed",
        {P::matmul},
@@ -177,6 +215,13 @@ std::vector<PrimitiveCase> movement_cases() {
         [](Call& c) {
           return exp(gather_rows(c["x"], {3, 0, -1, 3}));
         }}},
+  };
+}
+
+std::vector<PrimitiveCase> window_cases() {
+  using P = Primitive;
+  using Call = FormulaCall;
+  return {
       {"unfold", {P::take}, {{{"x", {1, 2, 3, 3}}}, [](Call& c) { return exp(unfold(c["x"], 2, 3, 1, 1)); }}},
       {"unfold, stride 2", {P::take}, {{{"x", {2, 1, 4, 3}}}, [](Call& c) { return exp(unfold(c["x"], 3, 2, 2, 1)); }}},
       {"convolution",
@@ -191,6 +236,14 @@ std::vector<PrimitiveCase> movement_cases() {
         [](Call& c) {
           return exp(max(reshape(unfold(c["x"], 2, 2, 2, 0), Shape{1, 1, 4, 4}), 2));
         }}},
+  };
+}
+
+/// Leaves and marks.
+std::vector<PrimitiveCase> mark_cases() {
+  using P = Primitive;
+  using Call = FormulaCall;
+  return {
       {"one-hot",
        {P::indicator},
        {{{"x", {2, 3}}},
@@ -221,8 +274,10 @@ std::vector<PrimitiveCase> movement_cases() {
 }
 
 std::vector<PrimitiveCase> all_cases() {
-  std::vector<PrimitiveCase> out = elementwise_cases();
-  for (const auto& more : {reduction_cases(), movement_cases()}) out.insert(out.end(), more.begin(), more.end());
+  std::vector<PrimitiveCase> out = arithmetic_cases();
+  for (const auto& more : {power_cases(), function_cases(), choice_cases(), reduction_cases(), movement_cases(),
+                           window_cases(), mark_cases()})
+    out.insert(out.end(), more.begin(), more.end());
   return out;
 }
 

@@ -43,9 +43,14 @@ class RandomGraph {
     }
     return out;
   }
+  /// Whole powers of anything, others of what is not negative.
+  Expr power(Expr a) {
+    if (pick(2) == 0) return pow(a, constant(graph, static_cast<double>(pick(7)) - 3));
+    return pow(abs(a), constant(graph, 0.25 * static_cast<double>(pick(13)) - 1.5));
+  }
   Expr step() {
     const Expr a = any(), b = any();
-    switch (pick(24)) {
+    switch (pick(27)) {
       case 0:
       case 1: return a + b;
       case 2: return a - b;
@@ -67,8 +72,16 @@ class RandomGraph {
       case 18: return b + sum(a, 1);
       case 19: return sum(a, 0) * b;
       case 20: return a - max(a, 1);
-      case 21: return matmul(matmul(a, b, false, true), any());
-      case 22: return a * mean(b, 1) - 0.7;
+      default: return further_step(a, b);
+    }
+  }
+  Expr further_step(Expr a, Expr b) {
+    switch (pick(6)) {
+      case 0: return matmul(matmul(a, b, false, true), any());
+      case 1: return a * mean(b, 1) - 0.7;
+      case 2:
+      case 3: return power(a);
+      case 4: return cumsum(a, static_cast<int>(pick(2)) - 1, pick(2) != 0);
       default: return pick(2) ? expm1(a) : log1p(abs(a));
     }
   }

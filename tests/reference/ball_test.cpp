@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "checks/data/regimes.h"
 #include "reference/replay/replay.h"
@@ -83,6 +85,32 @@ TEST(BallR2, SumInAnyOrder) {
     both[2 * i + 1] = v[i];
   }
   expect_close(evaluate(sum(m, 0), {{m, both}}).r[1], gamma(49) * total(v));
+}
+
+TEST(BallR2, EveryPrefixOfACumulativeSumHasItsOwnCount) {
+  Graph g;
+  const Expr x = g.input("x", {100});
+  Values v = full_mantissas(100, "prefix");
+  for (std::size_t i = 0; i < 100; i += 3) v[i] = -v[i];
+  v[7] = 0;
+  const Out forward = evaluate(cumsum(x, 0), {{x, v}}), backward = evaluate(cumsum(x, 0, true), {{x, v}});
+  for (std::size_t i : {1u, 6u, 7u, 8u, 50u, 99u}) {
+    const Values first(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(i) + 1),
+        last(v.begin() + static_cast<std::ptrdiff_t>(i), v.end());
+    const auto terms = [](const Values& of) {
+      return of.size() - static_cast<std::size_t>(std::ranges::count(of, 0.0));
+    };
+    expect_close(forward.r[i], gamma(static_cast<int>(terms(first)) - 1) * total(first));
+    expect_close(backward.r[i], gamma(std::max(static_cast<int>(terms(last)) - 1, 0)) * total(last));
+    EXPECT_DOUBLE_EQ(forward.v[i], std::accumulate(first.begin(), first.end(), 0.0));
+  }
+  EXPECT_EQ(forward.r[0], 0);
+  EXPECT_EQ(backward.r[99], 0);
+  // What is added to it, or up before it, is one sum with it.
+  const Expr m = g.input("m", {5, 20});
+  expect_close(evaluate(cumsum(sum(m, 1), 0), {{m, v}}).r[4], gamma(98) * total(v));
+  expect_close(evaluate(sum(cumsum(reshape(x, {1, 100}), 1), 0), {{x, v}}).r[99], gamma(98) * total(v));
+  EXPECT_EQ(evaluate(cumsum(x, 0), {{x, Values(100, 3.0)}}).r[99], 0);  // whole numbers add up exactly
 }
 
 TEST(BallR2, Grid) {
@@ -243,10 +271,13 @@ TEST(BallR6, OwnErrorIsTwoUlpsOfTheMathSet) {
                      .erf = 3.5,
                      .erfc = 4,
                      .rsqrt = 4.5,
-                     .sqrt = 5};
-  const std::pair<Expr, double> functions[] = {{exp(f.a), 1},     {expm1(f.a), 1.5}, {log(f.a), 2},
-                                               {log1p(f.a), 2.5}, {tanh(f.a), 3},    {erf(f.a), 3.5},
-                                               {erfc(f.a), 4},    {rsqrt(f.a), 4.5}, {sqrt(f.a), 5}};
+                     .sqrt = 5,
+                     .pow = 5.5};
+  const std::pair<Expr, double> functions[] = {{exp(f.a), 1},  {expm1(f.a), 1.5},
+                                               {log(f.a), 2},  {log1p(f.a), 2.5},
+                                               {tanh(f.a), 3}, {erf(f.a), 3.5},
+                                               {erfc(f.a), 4}, {rsqrt(f.a), 4.5},
+                                               {sqrt(f.a), 5}, {pow(f.a, constant(f.graph, 1.5)), 5.5}};
   for (const auto& [y, ulps] : functions) {
     const Out out = evaluate(y, {{f.a, {static_cast<double>(0.7f)}}}, arithmetic);
     expect_close(out.r[0], 2 * ulps * kU * std::fabs(out.v[0]));
@@ -268,6 +299,10 @@ TEST(BallR6, TheBallOfTheArgumentGoesThrough) {
       {rsqrt(f.a), [](double x) { return 1 / std::sqrt(x); }, {0.9, 3}},
       {sigmoid(f.a), [](double x) { return 1 / (1 + std::exp(-x)); }, {-20, -2, 0, 3, 30}},
       {square(f.a), [](double x) { return x * x; }, {-2, 0, 3}},
+      {pow(f.a, constant(f.graph, 3.0)), [](double x) { return x * x * x; }, {-2, 0, 0.3, 3}},
+      {pow(f.a, constant(f.graph, 2.0)), [](double x) { return x * x; }, {-2, 0, 0.3, 3}},
+      {pow(f.a, constant(f.graph, -1.0)), [](double x) { return 1 / x; }, {-2, 0.9, 3}},
+      {pow(f.a, constant(f.graph, 1.5)), [](double x) { return x * std::sqrt(x); }, {0.9, 3}},
       {abs(f.a), [](double x) { return std::fabs(x); }, {-2, 0, 1}}};
   for (const auto& [y, function, points] : functions)
     for (const double x : points)
@@ -287,6 +322,28 @@ TEST(BallR6, Poles) {
   EXPECT_EQ(evaluate(rsqrt(f.a), {{f.a, {0.5}, {0.6}}}).r[0], kInf);
   EXPECT_EQ(evaluate(log1p(f.a), {{f.a, {-0.5}, {0.5}}}).r[0], kInf);
   EXPECT_LT(evaluate(sqrt(f.a), {{f.a, {0.0}, {0.01}}}).r[0], 0.2);
+  const auto power = [&](double x, double r, double p) {
+    return evaluate(pow(f.a, constant(f.graph, p)), {{f.a, {x}, {r}}}).r[0];
+  };
+  EXPECT_EQ(power(0.5, 0.6, -1), kInf);
+  EXPECT_EQ(power(0.5, 0.6, 0.5), kInf);  // no number where the base is negative
+  EXPECT_LT(power(0.5, 0.5, 0.5), 0.8);   // 0 is inside
+  EXPECT_LT(power(0.5, 0.6, 3), 1.3);
+  EXPECT_LT(power(-0.5, 0.25, -2), 13.0);
+}
+
+TEST(BallR6, PowersThatEveryFunctionGivesExactly) {
+  Fixture f(1);
+  const auto radius = [&](double x, double p) { return evaluate(pow(f.a, constant(f.graph, p)), {{f.a, {x}}}).r[0]; };
+  EXPECT_EQ(radius(1, 0.3), 0);
+  EXPECT_EQ(radius(0, 2.5), 0);
+  EXPECT_EQ(radius(-7, 0), 0);
+  EXPECT_GT(radius(3, 2), 0);  // a function may give another number than the product
+  // An exponent that is a ball: log x times its radius.
+  const Expr p = f.graph.input("p", {1});
+  const Out out = evaluate(pow(f.a, p), {{f.a, {8.0}}, {p, {1.5}, {1e-4}}});
+  EXPECT_NEAR(out.r[0], out.v[0] * std::log(8.0) * 1e-4, 1e-3 * out.r[0]);
+  EXPECT_EQ(evaluate(pow(f.a, p), {{f.a, {-8.0}}, {p, {2.0}, {1e-4}}}).r[0], kInf);
 }
 
 TEST(BallR6, ResultsThatMayBeSubnormal) {

@@ -181,6 +181,33 @@ TEST(Certify, FormsWithTheSameGraphShareTheirPoints) {
   EXPECT_GE(certificate.digits, kWantedDigits);
 }
 
+TEST(Certify, PowersEqualProductsAndRootsInAHundredDigits) {
+  const auto digits = [](double exponent, Expr (*same)(Expr)) {
+    return SmallFormula({{"x", {2, 3}, Domain::positive}},
+                        {[exponent](Call& c) { return pow(c["x"], constant(c.graph(), exponent)); },
+                         [same](Call& c) { return same(c["x"]); }})
+        .certify_all()
+        .digits;
+  };
+  EXPECT_GE(digits(0.5, sqrt), kWantedDigits);
+  EXPECT_GE(digits(-1.5, [](Expr x) { return rsqrt(x) / x; }), kWantedDigits);
+  EXPECT_GE(digits(-3, [](Expr x) { return 1.0 / (x * square(x)); }), kWantedDigits);
+  EXPECT_LT(digits(3.0000000001, [](Expr x) { return x * square(x); }), 12.0);
+}
+
+// A root of negative numbers is no reason to refute x^p where the default p takes them; at the default it is.
+TEST(Certify, DomainsThatAttributesNarrow) {
+  const auto digits = [](double by_default, double other) {
+    OpSignature signature = SmallFormula({{"x", {6}}}, [](Call& c) { return c["x"]; }).signature;
+    signature.attributes = {{"p", by_default, {other}}};
+    signature.dims = {{"x0", {6, 6, 6}}};
+    const Form form{"power", [](Call& c) { c.output("y", pow(c["x"], c.attribute("p"))); }};
+    return certify(signature, {form}, formula_variants(signature), 6, 1).digits;
+  };
+  EXPECT_GE(digits(2, 0.5), kWantedDigits);
+  EXPECT_EQ(digits(0.5, 2), 0.0);
+}
+
 TEST(CertifyRefutes, NaN) {
   EXPECT_EQ(SmallFormula({{"x", {6}}}, [](Call& c) { return log(-square(c["x"])); }).certify_all().digits, 0.0);
 }

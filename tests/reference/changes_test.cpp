@@ -3,6 +3,7 @@
 // kernels are not taken for one.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "checks/define/op_def.h"
@@ -79,6 +80,28 @@ TEST(Changes, EachSlipIsAmongThem) {
 }
 
 /// r (g - n mean(g n)) without its r: the derivative of x r has no such product, of which a factor could be missing.
+TEST(Changes, SlipsOfPowersAndCumulativeSums) {
+  Graph graph;
+  const Expr x = graph.input("x", Shape{2, 3});
+  const std::vector<double> v{1, -2, 4, -3, 5, 0.5};
+  const auto says = [&](Expr target, const std::vector<double>& values, const std::string& words) {
+    const auto found = that_give(graph, {{x, v}}, target, values);
+    return std::find(found.begin(), found.end(), words) != found.end();
+  };
+  const Expr running = cumsum(x, 1), back = cumsum(x, 1, true), cube = pow(x, constant(graph, 3.0));
+  EXPECT_TRUE(
+      says(running, {0, 1, -1, 0, -3, 2}, "with the exclusive cumulative sum of x: off by one, without the own term"));
+  EXPECT_TRUE(says(running, {3, 2, 4, 2.5, 5.5, 0.5}, "with the cumulative sum of x from the other end: reversed"));
+  EXPECT_TRUE(says(back, {1, -1, 3, -3, 2, 2.5}, "with the cumulative sum of x from the other end: reversed"));
+  EXPECT_TRUE(says(running, {1, -1, 3, 0, 5, 5.5}, "with cumulative sums of x that run on from row to row"));
+  EXPECT_TRUE(says(running, {1, -2, 4, -2, 3, 4.5}, "with the cumulative sum of x along axis 0 for axis 1"));
+  EXPECT_TRUE(says(running, v, "with x for its cumulative sum, without the terms of the other elements"));
+  EXPECT_TRUE(says(running, {3, 3, 3, 2.5, 2.5, 2.5}, "with the sum of x for all its cumulative sums"));
+  EXPECT_TRUE(says(cube, {1, 4, 16, 9, 25, 0.25}, "with x to the power of 3 - 1: another exponent"));
+  EXPECT_TRUE(says(cube, {1, 8, 64, 27, 125, 0.125}, "with |v|^3 for v^3 of x, without its sign"));
+  EXPECT_TRUE(that_give(graph, {{x, v}}, running, {1, -1, 3.5, -3, 2, 2.5}).empty());
+}
+
 TEST(Changes, AFactorOfAllOfItIsMissed) {
   Graph graph;
   const Expr x = graph.input("x", Shape{2, 3}), g = graph.input("g", Shape{2, 3});

@@ -6,6 +6,7 @@
 
 #include <clocale>
 #include <cmath>
+#include <sstream>
 
 #include "checks/define/op_def.h"
 #include "reference/certify/certify.h"
@@ -25,7 +26,7 @@ bool same(Expr a, Expr b, std::map<std::pair<int, int>, bool>& seen) {
   const Node &x = a.graph->node(a.id), &y = b.graph->node(b.id);
   bool equal = x.primitive == y.primitive && x.shape == y.shape && x.value == y.value && x.axis == y.axis &&
                x.name == y.name && x.transpose_a == y.transpose_a && x.transpose_b == y.transpose_b &&
-               x.args.size() == y.args.size() && (x.map == nullptr) == (y.map == nullptr) &&
+               x.reversed == y.reversed && x.args.size() == y.args.size() && (x.map == nullptr) == (y.map == nullptr) &&
                (x.map == nullptr || *x.map == *y.map);
   const auto args_agree = [&](bool swapped) {
     for (std::size_t i = 0; i < x.args.size(); ++i)
@@ -61,6 +62,8 @@ constexpr Twin kTwins[] = {
     {"softmax", "e/l", "e = exp(x - stop_gradient(max(x, -1))); y = e / sum(e, -1)"},
     {"softmax", "y (g - sum g y)",
      "e = exp(x - stop_gradient(max(x, -1))); y = e / sum(e, -1) with dx = y * (dy - sum(dy * y, -1))"},
+    {"pow", "x^p", "y = pow(x, exponent)"},
+    {"cumsum", "running sum", "y = cumsum(x, -1)"},
     {"gelu", "erf", "y = 0.5 * x * (1 + erf(x * (1 / sqrt(2))))"},
     {"gelu", "erfc", "y = 0.5 * x * erfc(-(x * (1/sqrt(2))))"},
     {"swiglu", "x s", "y = gate * sigmoid(gate) * up"},
@@ -236,7 +239,9 @@ TEST(FormulaText, EveryFunctionOfTheListCanBeUsed) {
   op.inputs[2].role = Role::index;
   op.inputs[2].type = TypeRule::i64;
   op.saved = {{"name", TypeRule::fp32}};
-  const std::map<std::string, const char*> kArguments = {{"maximum", "x, w"},
+  const std::map<std::string, const char*> kArguments = {{"pow", "x, 3"},
+                                                         {"cumsum", "x, 1, reversed=1"},
+                                                         {"maximum", "x, w"},
                                                          {"minimum", "x, w"},
                                                          {"where", "x < 2, x, w"},
                                                          {"max", "x, 0"},
@@ -410,72 +415,20 @@ TEST(FormulaText, ListsAreBoundedTogether) {
   }
 }
 
+/// Words of formulas, and some that are none, with bars between them.
+constexpr const char* kWords =
+    "x|w|index|y|t|A|B|=|=|;|\n|(|)|(|)|,|+|-|*|/|@|^2|<|==|with|dx|dt|dy|0|1|-1|2|0.1|1e308|pi|axis=|#|exp(|sum(|"
+    "mean(|max(x, -1)|slice(|concat(|reshape(|transpose(|gather(|one_hot(index, 3)|arange(|size(x, 0)|given(w, |"
+    "where(|matmul(|squeeze(|scatter_add(|unfold(|stop_gradient(|\xff|$|3x|y = x|t = x * x";
+
 TEST(FormulaText, GarbageIsRefusedAndNothingElse) {
   OpSignature op = signature_of({{"x", "A B"}, {"w", "B"}, {"index", "C"}});
   op.inputs[1].optional = true;
   op.inputs[2].role = Role::index;
   op.inputs[2].type = TypeRule::i64;
-  const std::vector<std::string> words = {"x",
-                                          "w",
-                                          "index",
-                                          "y",
-                                          "t",
-                                          "A",
-                                          "B",
-                                          "=",
-                                          "=",
-                                          ";",
-                                          "\n",
-                                          "(",
-                                          ")",
-                                          "(",
-                                          ")",
-                                          ",",
-                                          "+",
-                                          "-",
-                                          "*",
-                                          "/",
-                                          "@",
-                                          "^2",
-                                          "<",
-                                          "==",
-                                          "with",
-                                          "dx",
-                                          "dt",
-                                          "dy",
-                                          "0",
-                                          "1",
-                                          "-1",
-                                          "2",
-                                          "0.1",
-                                          "1e308",
-                                          "pi",
-                                          "axis=",
-                                          "#",
-                                          "exp(",
-                                          "sum(",
-                                          "mean(",
-                                          "max(x, -1)",
-                                          "slice(",
-                                          "concat(",
-                                          "reshape(",
-                                          "transpose(",
-                                          "gather(",
-                                          "one_hot(index, 3)",
-                                          "arange(",
-                                          "size(x, 0)",
-                                          "given(w, ",
-                                          "where(",
-                                          "matmul(",
-                                          "squeeze(",
-                                          "scatter_add(",
-                                          "unfold(",
-                                          "stop_gradient(",
-                                          "\xff",
-                                          "$",
-                                          "3x",
-                                          "y = x",
-                                          "t = x * x"};
+  std::vector<std::string> words;
+  std::istringstream bars(kWords);
+  for (std::string word; std::getline(bars, word, '|');) words.push_back(word);
   std::size_t refused = 0, recorded = 0;
   for (std::uint64_t i = 0; i < 20'000; ++i) {
     const Random random(i, "garbage");

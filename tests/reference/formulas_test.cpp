@@ -6,6 +6,7 @@
 // underflow, proportional to the unit roundoff; an evaluation in fp64 keeps within 2^-29 of it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -129,21 +130,25 @@ std::vector<Evaluated> gradients(const OpDef& op, const reference::Form& form, c
   return evaluate(recording, op.signature, in, recording.gradient_nodes());
 }
 
-/// Number of elements of `got` that are farther from `want` than their rounding in fp64 allows, or may be anything.
+/// Whether element i is no farther from `want` than its rounding in fp64 allows, or no number in either: outside the
+/// domain, as of a root of a negative number.
+bool agrees(const Evaluated& got, const Evaluated& want, std::size_t i) {
+  if (std::isnan(got.value[i]) && std::isnan(want.value[i])) return true;
+  const double allowed = (got.radius[i] + want.radius[i]) * kFp64OverFp32;
+  return allowed < kInf && std::fabs(got.value[i] - want.value[i]) <= allowed;
+}
+
+/// Number of elements of `got` that do not agree with `want`.
 std::size_t disagreements(const Evaluated& got, const Evaluated& want) {
   std::size_t count = got.value.size() == want.value.size() ? 0 : 1;
-  for (std::size_t i = 0; i < std::min(got.value.size(), want.value.size()); ++i) {
-    const double allowed = (got.radius[i] + want.radius[i]) * kFp64OverFp32;
-    const bool near = allowed < kInf && std::fabs(got.value[i] - want.value[i]) <= allowed;
-    count += near ? 0 : 1;
-  }
+  for (std::size_t i = 0; i < std::min(got.value.size(), want.value.size()); ++i) count += agrees(got, want, i) ? 0 : 1;
   return count;
 }
 
 std::string at(const Evaluated& got, const Evaluated& want) {
   std::string text;
   for (std::size_t i = 0; i < std::min(got.value.size(), want.value.size()); ++i) {
-    if (std::fabs(got.value[i] - want.value[i]) <= (got.radius[i] + want.radius[i]) * kFp64OverFp32) continue;
+    if (agrees(got, want, i)) continue;
     text += " [" + std::to_string(i) + "] got " + number_text(got.value[i]) + ", want " + number_text(want.value[i]) +
             ", radius " + number_text(got.radius[i] + want.radius[i]);
     if (text.size() > 300) break;
@@ -234,6 +239,8 @@ TEST(Formulas, EveryFormEqualsTheFirst) {
       for (std::uint64_t seed = 1; seed <= 3; ++seed, ++cases) {
         const Case in = random_case(op.signature, dims, attributes, seed);
         const std::vector<Evaluated> y = forward(op, op.forms.front(), in), dx = gradients(op, op.forms.front(), in);
+        for (const Evaluated& output : y)
+          EXPECT_FALSE(std::ranges::all_of(output.value, [](double v) { return std::isnan(v); })) << op.signature.name;
         for (std::size_t k = 1; k < op.forms.size(); ++k) {
           const reference::Form& form = op.forms[k];
           const std::vector<Evaluated> y2 = forward(op, form, in), dx2 = gradients(op, form, in);

@@ -104,7 +104,7 @@ TEST(FloatFormat, ParsesUserFormats) {
   const FloatFormat wide = parse_format("e6m9");
   EXPECT_EQ(wide.bits(), 16);
   EXPECT_EQ(wide.bias, 31);
-  EXPECT_STREQ(wide.name, "e6m9");
+  EXPECT_EQ(wide.name, "e6m9");
   EXPECT_EQ(parse_format("e5m7fnuz").bias, 16);
   EXPECT_EQ(parse_format("e5m7b20fn").max_exponent(), 11);
 }

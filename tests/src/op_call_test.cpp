@@ -53,6 +53,19 @@ TEST(OpCall, PrintsOnlyWhatIsNotDefault) {
             "cotangent=one_hot,layout=padded:dx,seed=42)");
 }
 
+// The braces are what is tested: they compile with numbers of any type, mixed.
+TEST(OpCall, AttributesTakeNumbersOfAnyType) {
+  const AttributeSpec whole{"beta", 1, {0.5, 2}};
+  EXPECT_EQ(whole.default_value, AttributeValue(1.0));
+  EXPECT_EQ(whole.other_values, (std::vector<AttributeValue>{0.5, 2.0}));
+  const AttributeSpec mixed{"beta", 2.5f, {std::int64_t{3}, 4u, true}};
+  EXPECT_EQ(std::get<double>(mixed.default_value), 2.5);
+  EXPECT_EQ(mixed.other_values, (std::vector<AttributeValue>{3.0, 4.0, 1.0}));
+  const AttributeSpec text{"reduction", "mean", {"sum", std::string("none")}};
+  EXPECT_EQ(std::get<std::string>(text.default_value), "mean");
+  EXPECT_EQ(text.other_values, (std::vector<AttributeValue>{"sum", "none"}));
+}
+
 TEST(OpCall, RoundTrips) {
   const OpSignature s = norm_like();
   for (const Dtype storage : {Dtype::fp32, Dtype::fp16, Dtype::bf16})

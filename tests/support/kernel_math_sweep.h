@@ -113,6 +113,16 @@ inline double sigmoid_reference(double x) {
         [](double x) { return want; }, math::bound, direction \
   }
 
+/// pow at one exponent; direction 0 where it is not monotone over all floats.
+#define AMPCHECK_POW_ENTRY(name, exponent, direction)                            \
+  MathFunction {                                                                 \
+#name,                                                                         \
+        [](const float* x, float* y, std::size_t n) {                              \
+          for (std::size_t i = 0; i < n; ++i) y[i] = math::pow(x[i], exponent##f); \
+        },                                                                         \
+        [](double x) { return std::pow(x, exponent); }, math::kPowUlp, direction \
+  }
+
 inline const std::vector<MathFunction>& math_functions() {
   static const std::vector<MathFunction> functions = {
       AMPCHECK_MATH_ENTRY(exp, std::exp(x), kExpUlp, 1),
@@ -124,10 +134,16 @@ inline const std::vector<MathFunction>& math_functions() {
       AMPCHECK_MATH_ENTRY(erfc, std::erfc(x), kErfcUlp, -1),
       AMPCHECK_MATH_ENTRY(sigmoid, sigmoid_reference(x), kSigmoidUlp, 1),
       AMPCHECK_MATH_ENTRY(rsqrt, 1.0 / std::sqrt(x), kRsqrtUlp, -1),
+      AMPCHECK_POW_ENTRY(pow_2, 2.0, 0),
+      AMPCHECK_POW_ENTRY(pow_3, 3.0, 1),
+      AMPCHECK_POW_ENTRY(pow_minus_1, -1.0, 0),
+      AMPCHECK_POW_ENTRY(pow_half, 0.5, 1),
+      AMPCHECK_POW_ENTRY(pow_minus_2_75, -2.75, -1),
   };
   return functions;
 }
 
 #undef AMPCHECK_MATH_ENTRY
+#undef AMPCHECK_POW_ENTRY
 
 }  // namespace ampcheck::kernels::test

@@ -188,112 +188,143 @@ class Player {
     accumulate(w, grad);
   }
 
+  using Call = void (Player::*)(const Golden& what);
+
   void perform(const Golden& what) {
-    const std::string& call = what.at("call").text;
-    if (call == "construct" || call == "new_scaler") {
-      scaler_.emplace(scaler_options(what.at("args")));
-      const Golden* enabled = result_->find("enabled");
-      EXPECT_TRUE(enabled == nullptr || scaler_->is_enabled() == enabled->truth);
-    } else if (call == "scale") {
-      EXPECT_TRUE(same_or_threw(scaler_->scale(tensor_of(what.at("outputs"))), "output"));
-    } else if (call == "scale_nested") {
-      const Tensor output = tensor_of(what.at("outputs"));
-      const std::tuple nested{output, std::tuple{output, std::vector{output}}};
-      const auto scaled = scaler_->scale(nested);
-      EXPECT_TRUE(same_tensor(std::get<0>(scaled), result_->at("outputs")[0]));
-      EXPECT_TRUE(same_tensor(std::get<0>(std::get<1>(scaled)), result_->at("outputs")[1]));
-      EXPECT_TRUE(same_tensor(std::get<1>(std::get<1>(scaled))[0], result_->at("outputs")[2]));
-    } else if (call == "scale_generator") {
-      const std::vector outputs{tensor_of(what.at("outputs"))};
-      const auto lazy = scaler_->scale_lazily(outputs);
-      EXPECT_EQ(!scaler_->scale_value().has_value(), result_->at("scale_still_none_before_iteration").truth);
-      for (const Tensor scaled : lazy) EXPECT_TRUE(same_tensor(scaled, result_->at("outputs")[0]));
-    } else if (call == "scale_bad") {
-      if (what.at("what").text == "none")
-        scaler_->scale(Tensor());
-      else
-        scaler_->scale(std::vector<Tensor>(1));
-    } else if (call == "set_grads" || call == "add_grads") {
-      const Golden& grads = what.at("grads");
-      for (std::size_t i = 0; i < grads.size(); ++i) {
-        Parameter& parameter = params_.at(grads.keys[i]);
-        if (call == "set_grads")
-          set_grad(parameter, grads[i]);
-        else
-          accumulate(parameter, tensor_of(grads[i]));
-      }
-    } else if (call == "backward") {
-      backward(what);
-    } else if (call ==
-               "penalty") {  // double backward is the training loop's: the scaler's part is played with its gradients
-      penalty_ = true;
-      const Tensor incoming = scaler_->loss_gradient(tensor(Dtype::fp32, {}, {1.0}));
-      EXPECT_EQ(incoming.span<float>()[0], *scaler_->scale_value());
-    } else if (call == "unscale_") {
-      scaler_->unscale_(optimizer(what));
-    } else if (call == "clip_grad_norm_") {
-      const auto parameters = named(what.at("params"));
-      const bool strict = argument(what, "error_if_nonfinite", 0.0) != 0.0;
-      const Tensor norm = clip_grad_norm_(parameters, real(what.at("max_norm")), 2.0, strict);
-      EXPECT_TRUE(same_number(to_doubles(norm.view())[0], real(result_->at("total_norm"))));
-    } else if (call == "clip_grad_value_") {
-      clip_grad_value_(named(what.at("params")), real(what.at("clip_value")));
-    } else if (call == "step") {
-      step(what);
-    } else if (call == "update") {
-      update(what);
-    } else if (call == "setter") {
-      const std::string& field = what.at("what").text;
-      const double value = real(what.at("value"));
-      if (field == "growth_factor") scaler_->set_growth_factor(value);
-      if (field == "backoff_factor") scaler_->set_backoff_factor(value);
-      if (field == "growth_interval") scaler_->set_growth_interval(static_cast<std::int32_t>(value));
-    } else if (call == "getters") {
-      getters();
-    } else if (call == "state_dict") {
-      saved_ = scaler_->state_dict();
-      const Golden& want = result_->at("state_dict");
-      ASSERT_EQ(saved_.size(), want.size());
-      for (std::size_t i = 0; i < want.size(); ++i)
-        EXPECT_TRUE(same_number(saved_.at(want.keys[i]), real(want[i]))) << want.keys[i];
-    } else if (call == "load_state_dict") {
-      GradScaler::StateDict fields = saved_;
-      if (const Golden* given = what.find("fields")) {
-        fields.clear();
-        for (std::size_t i = 0; i < given->size(); ++i) fields[given->keys[i]] = real((*given)[i]);
-      }
-      scaler_->load_state_dict(fields);
-    } else if (call == "pickle") {
-      scaler_ = scaler_->pickled();
-      const Golden* none = result_->find("scale_tensor_is_none");
-      EXPECT_TRUE(none == nullptr || none->truth == (scaler_->is_enabled() && !scaler_->scale_value()))
-          << "a disabled one has no such attribute in torch";
-    } else if (call == "zero_grad") {
-      optimizer(what).zero_grad();
-    } else if (call == "new_optimizer") {
-      add_optimizer(what.at("opt").text, what.at("spec"));
-    } else if (call == "set_optimizer_attribute") {
-      optimizer(what).grad_scale = static_cast<float>(real(what.at("value")));
-    } else if (call == "optimizer_step_directly") {
-      optimizer(what).step();
-    } else if (call == "make_scheduler") {
-      schedule_ = std::make_unique<LrSchedule>(optimizer(what), step_lr(1, 0.5), LrSchedule::Follows::calls);
-    } else if (call == "scheduler_step") {
-      schedule_->step();
-      EXPECT_TRUE(same_number(schedule_->lr(), real(result_->at("lr"))));
-      const Golden* warnings = call_->find("warnings");
-      if (++schedule_steps_ == 1) {
-        EXPECT_EQ(schedule_->stepped_too_early(),
-                  warnings != nullptr && warnings->items[0].at("message").text.starts_with("Detected call"));
-      }
-    } else {
-      FAIL() << "unknown call " << call;
+    static const std::map<std::string, Call> kCalls = {{"construct", &Player::construct},
+                                                       {"new_scaler", &Player::construct},
+                                                       {"scale", &Player::scale},
+                                                       {"scale_nested", &Player::scale_nested},
+                                                       {"scale_generator", &Player::scale_generator},
+                                                       {"scale_bad", &Player::scale_bad},
+                                                       {"set_grads", &Player::set_grads},
+                                                       {"add_grads", &Player::add_grads},
+                                                       {"backward", &Player::backward},
+                                                       {"penalty", &Player::penalty},
+                                                       {"unscale_", &Player::unscale},
+                                                       {"clip_grad_norm_", &Player::clip_grad_norm},
+                                                       {"clip_grad_value_", &Player::clip_grad_value},
+                                                       {"step", &Player::step},
+                                                       {"update", &Player::update},
+                                                       {"setter", &Player::setter},
+                                                       {"getters", &Player::getters},
+                                                       {"state_dict", &Player::state_dict},
+                                                       {"load_state_dict", &Player::load_state_dict},
+                                                       {"pickle", &Player::pickle},
+                                                       {"zero_grad", &Player::zero_grad},
+                                                       {"new_optimizer", &Player::new_optimizer},
+                                                       {"set_optimizer_attribute", &Player::set_grad_scale},
+                                                       {"optimizer_step_directly", &Player::step_directly},
+                                                       {"make_scheduler", &Player::make_scheduler},
+                                                       {"scheduler_step", &Player::scheduler_step}};
+    const auto call = kCalls.find(what.at("call").text);
+    ASSERT_TRUE(call != kCalls.end()) << "unknown call " << what.at("call").text;
+    (this->*call->second)(what);
+  }
+
+  void construct(const Golden& what) {
+    scaler_.emplace(scaler_options(what.at("args")));
+    const Golden* enabled = result_->find("enabled");
+    EXPECT_TRUE(enabled == nullptr || scaler_->is_enabled() == enabled->truth);
+  }
+
+  void scale(const Golden& what) {
+    const Tensor scaled = scaler_->scale(tensor_of(what.at("outputs")));  // where it throws there is no result
+    EXPECT_TRUE(same_tensor(scaled, result_->at("output")));
+  }
+  void scale_nested(const Golden& what) {
+    const Tensor output = tensor_of(what.at("outputs"));
+    const std::tuple nested{output, std::tuple{output, std::vector{output}}};
+    const auto scaled = scaler_->scale(nested);
+    EXPECT_TRUE(same_tensor(std::get<0>(scaled), result_->at("outputs")[0]));
+    EXPECT_TRUE(same_tensor(std::get<0>(std::get<1>(scaled)), result_->at("outputs")[1]));
+    EXPECT_TRUE(same_tensor(std::get<1>(std::get<1>(scaled))[0], result_->at("outputs")[2]));
+  }
+  void scale_generator(const Golden& what) {
+    const std::vector outputs{tensor_of(what.at("outputs"))};
+    const auto lazy = scaler_->scale_lazily(outputs);
+    EXPECT_EQ(!scaler_->scale_value().has_value(), result_->at("scale_still_none_before_iteration").truth);
+    for (const Tensor scaled : lazy) EXPECT_TRUE(same_tensor(scaled, result_->at("outputs")[0]));
+  }
+  void scale_bad(const Golden& what) {
+    if (what.at("what").text == "none")
+      scaler_->scale(Tensor());
+    else
+      scaler_->scale(std::vector<Tensor>(1));
+  }
+
+  void set_grads(const Golden& what) {
+    const Golden& grads = what.at("grads");
+    for (std::size_t i = 0; i < grads.size(); ++i) set_grad(params_.at(grads.keys[i]), grads[i]);
+  }
+  void add_grads(const Golden& what) {
+    const Golden& grads = what.at("grads");
+    for (std::size_t i = 0; i < grads.size(); ++i) accumulate(params_.at(grads.keys[i]), tensor_of(grads[i]));
+  }
+
+  /// Double backward is the training loop's: the scaler's part is played with its gradients.
+  void penalty(const Golden&) {
+    penalty_ = true;
+    const Tensor incoming = scaler_->loss_gradient(tensor(Dtype::fp32, {}, {1.0}));
+    EXPECT_EQ(incoming.span<float>()[0], *scaler_->scale_value());
+  }
+
+  void unscale(const Golden& what) { scaler_->unscale_(optimizer(what)); }
+  void clip_grad_norm(const Golden& what) {
+    const bool strict = argument(what, "error_if_nonfinite", 0.0) != 0.0;
+    const Tensor norm = clip_grad_norm_(named(what.at("params")), real(what.at("max_norm")), 2.0, strict);
+    EXPECT_TRUE(same_number(to_doubles(norm.view())[0], real(result_->at("total_norm"))));
+  }
+  void clip_grad_value(const Golden& what) { clip_grad_value_(named(what.at("params")), real(what.at("clip_value"))); }
+
+  void setter(const Golden& what) {
+    const std::string& field = what.at("what").text;
+    const double value = real(what.at("value"));
+    if (field == "growth_factor") scaler_->set_growth_factor(value);
+    if (field == "backoff_factor") scaler_->set_backoff_factor(value);
+    if (field == "growth_interval") scaler_->set_growth_interval(static_cast<std::int32_t>(value));
+  }
+
+  void state_dict(const Golden&) {
+    saved_ = scaler_->state_dict();
+    const Golden& want = result_->at("state_dict");
+    ASSERT_EQ(saved_.size(), want.size());
+    for (std::size_t i = 0; i < want.size(); ++i)
+      EXPECT_TRUE(same_number(saved_.at(want.keys[i]), real(want[i]))) << want.keys[i];
+  }
+  void load_state_dict(const Golden& what) {
+    GradScaler::StateDict fields = saved_;
+    if (const Golden* given = what.find("fields")) {
+      fields.clear();
+      for (std::size_t i = 0; i < given->size(); ++i) fields[given->keys[i]] = real((*given)[i]);
+    }
+    scaler_->load_state_dict(fields);
+  }
+  void pickle(const Golden&) {
+    scaler_ = scaler_->pickled();
+    const Golden* none = result_->find("scale_tensor_is_none");
+    EXPECT_TRUE(none == nullptr || none->truth == (scaler_->is_enabled() && !scaler_->scale_value()))
+        << "a disabled one has no such attribute in torch";
+  }
+
+  void zero_grad(const Golden& what) { optimizer(what).zero_grad(); }
+  void new_optimizer(const Golden& what) { add_optimizer(what.at("opt").text, what.at("spec")); }
+  void set_grad_scale(const Golden& what) { optimizer(what).grad_scale = static_cast<float>(real(what.at("value"))); }
+  void step_directly(const Golden& what) { optimizer(what).step(); }
+
+  void make_scheduler(const Golden& what) {
+    schedule_ = std::make_unique<LrSchedule>(optimizer(what), step_lr(1, 0.5), LrSchedule::Follows::calls);
+  }
+  void scheduler_step(const Golden&) {
+    schedule_->step();
+    EXPECT_TRUE(same_number(schedule_->lr(), real(result_->at("lr"))));
+    const Golden* warnings = call_->find("warnings");
+    if (++schedule_steps_ == 1) {
+      EXPECT_EQ(schedule_->stepped_too_early(),
+                warnings != nullptr && warnings->items[0].at("message").text.starts_with("Detected call"));
     }
   }
 
-  testing::AssertionResult same_or_threw(const Tensor& got, const char* field) {
-    return same_tensor(got, result_->at(field));
-  }
   Optimizer& optimizer(const Golden& what) { return *optimizers_.at(what.at("opt").text); }
 
   void step(const Golden& what) {
@@ -350,7 +381,7 @@ class Player {
     if (const Golden* later = what.find("then_change_to")) from_doubles(std::vector{real(*later)}, new_scale.view());
   }
 
-  void getters() {
+  void getters(const Golden&) {
     EXPECT_TRUE(same_number(scaler_->get_scale(), real(result_->at("get_scale"))));
     EXPECT_EQ(scaler_->is_enabled(), result_->at("is_enabled").truth);
     EXPECT_EQ(scaler_->get_growth_tracker(), static_cast<std::int32_t>(real(result_->at("tracker"))));

@@ -29,22 +29,21 @@ void add_gate_options(CLI::App* command, GateOptions& gate) {
       "for gate: a TOML file with tables [fp32], [fp16], [bf16], each with atol and rtol, or with rule and limit",
       gate.rules);
   text_option(command, "--range", "R", "for gate: kind of data of the cases (normal)", gate.range);
-  command->add_flag("--rounded-reference", gate.rounded_reference,
-                    "for gate: compare with the reference rounded to the storage type");
+  add_flag(command, "--rounded-reference", gate.rounded_reference,
+           "for gate: compare with the reference rounded to the storage type");
 }
 
 }  // namespace
 
 void add_options(CLI::App* command, AuditOptions& o) {
-  command
-      ->add_option("WHAT", o.words,
-                   "zoo, then ops, kernels (softmax.dot_missing) or patterns, without: all; or gate, then ops or case "
-                   "names. For ops of a library or TOML file: gate, then this file")
-      ->required();
+  add_words(command, "WHAT", o.words,
+            "zoo, then ops, kernels (softmax.dot_missing) or patterns, without: all; or gate, then ops or case "
+            "names. For ops of a library or TOML file: gate, then this file",
+            Words::some);
   add_set_options(command, o);
   add_jobs_option(command, o.jobs);
   add_isolation_options(command, o, "for gate: seconds that a call of a library's kernel may take (60)");
-  command->add_flag("-v,--verbose", o.verbose, "for zoo: show every kernel, what should be found and what was found");
+  add_flag(command, "-v,--verbose", o.verbose, "for zoo: show every kernel, what should be found and what was found");
   add_gate_options(command, o.gate);
   add_dump_options(command, o);
 }

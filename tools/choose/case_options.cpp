@@ -87,7 +87,7 @@ void add_inputs_option(CLI::App* command, CaseOptions& o) {
               o.inputs);
 }
 
-void add_selectors(CLI::App* command, CaseOptions& o) { command->add_option("SELECTOR", o.words, kSelectors); }
+void add_selectors(CLI::App* command, CaseOptions& o) { add_words(command, "SELECTOR", o.words, kSelectors); }
 
 void require_consistent(const CaseOptions& o) {
   if (o.real == RealTensors::only && o.shapes.kind != ShapeFilter::Kind::all)

@@ -56,6 +56,7 @@ checks::RunOptions run_options(const CheckOptions& options) {
   run.device = options.device;
   run.jobs = options.jobs;
   run.relations = options.relations;
+  run.as_written = options.as_written;
   run.brief = true;
   run.aim = takes_whole_ops(options);
   run.memory = options.memory;

@@ -27,7 +27,7 @@ constexpr std::array kDoors = {Named<const char*>{"cpp", "cpp"}, Named<const cha
 }  // namespace
 
 void add_options(CLI::App* command, FormatsOptions& o) {
-  command->add_option("VALUE", o.values, "decimal, hexadecimal (0x1.8p-3), inf or nan");
+  add_words(command, "VALUE", o.values, "decimal, hexadecimal (0x1.8p-3), inf or nan");
   each(command, "--format", "F",
        "only this format; also any format by its name, such as e5m7 or e4m3b11fnuz (may be repeated)",
        [&o](const std::string& t) { o.formats.push_back(t); });
@@ -35,36 +35,35 @@ void add_options(CLI::App* command, FormatsOptions& o) {
        [&o](const std::string& t) { o.rounding.rounding = choose("--rounding", t, kRoundings); });
   each(command, "--overflow", "O", "default, infinity, nan or saturate",
        [&o](const std::string& t) { o.rounding.overflow = choose("--overflow", t, kOverflows); });
-  command->add_flag_function(
-      "--flush", [&o](std::int64_t) { o.rounding.subnormals = Subnormals::flush; }, "subnormal numbers become zero");
+  add_flag(
+      command, "--flush", [&o] { o.rounding.subnormals = Subnormals::flush; }, "subnormal numbers become zero");
 }
 
 void add_options(CLI::App* command, ExplainOptions& o) {
-  command->add_option("CODE or PAGE", o.codes,
-                      "a code such as AC101, a page of the manual such as tutorial, or a command such as check; "
-                      "without: a list of all");
+  add_words(command, "CODE or PAGE", o.codes,
+            "a code such as AC101, a page of the manual such as tutorial, or a command such as check; "
+            "without: a list of all");
   each(command, "--format", "F", "of a page: text (default), markdown, man or html",
        [&o](const std::string& t) { o.page_format = choose("--format", t, kPageFormats); });
 }
 
 void add_options(CLI::App* command, NewOptions& o) {
-  command->add_option("WHAT", o.what, "op NAME: writes an op with its kernel and formula into a folder NAME")
-      ->required()
-      ->expected(1, 2);
+  add_words(command, "WHAT", o.what, "op NAME: writes an op with its kernel and formula into a folder NAME",
+            Words::one_or_two);
   each(command, "--door", "D", "cpp (header-only C++), c (C11) or toml (launchers of a library, no code)",
        [&o](const std::string& t) { o.door = choose("--door", t, kDoors); });
 }
 
 void add_options(CLI::App* command, TraceOptions& o) {
-  command->add_option("FILE", o.file, "a trace that train --record wrote")->required();
-  command->add_flag("--csv", o.csv, "one row for each tensor of each step");
+  add_word(command, "FILE", o.file, "a trace that train --record wrote", true);
+  add_flag(command, "--csv", o.csv, "one row for each tensor of each step");
   add_trace_output(command, o.reports);
 }
 
 void add_options(CLI::App* command, FactsOptions& o) {
   text_option(command, "--data", "DIR", "folder with digits and text", o.data);
-  command->add_flag(
-      "--times", o.times,
+  add_flag(
+      command, "--times", o.times,
       "instead measure how long matrix products take on the CPU, with extents that are multiples of eight and others");
 }
 

@@ -8,11 +8,11 @@ namespace ampcheck::tools {
 
 void add_options(CLI::App* command, ListOptions& o) {
   add_selectors(command, o);
-  command->add_flag("--cases", o.cases, "case names instead of ops");
-  command->add_flag("--planted", o.planted,
-                    "kernels with planted faults that check must find, and correct variants that it must not flag");
-  command->add_flag("--wanting", o.wanting,
-                    "what built-in ops still lack: independent values, planted defects, correct variants, a net");
+  add_flag(command, "--cases", o.cases, "case names instead of ops");
+  add_flag(command, "--planted", o.planted,
+           "kernels with planted faults that check must find, and correct variants that it must not flag");
+  add_flag(command, "--wanting", o.wanting,
+           "what built-in ops still lack: independent values, planted defects, correct variants, a net");
   add_case_options(command, o);
 }
 
@@ -26,17 +26,15 @@ void add_options(CLI::App* command, CheckOptions& o) {
   add_report_output(command, o.reports);
   text_option(command, "--journal", "FILE",
               "append a JSON line before and after each case, to see what ran when a machine went down", o.journal);
-  command->add_flag("-v,--verbose", o.verbose,
-                    "show every failing case, and which operations of a formula make its intervals wide");
+  add_flag(command, "-v,--verbose", o.verbose,
+           "show every failing case, and which operations of a formula make its intervals wide");
 }
 
 void add_options(CLI::App* command, ReplayOptions& o) {
-  command
-      ->add_option("CASE", o.words,
-                   "a case name, as check prints it (ampcheck list --cases OP shows all). For an op of a library: the "
-                   "library first")
-      ->required()
-      ->expected(1, 2);
+  add_words(command, "CASE", o.words,
+            "a case name, as check prints it (ampcheck list --cases OP shows all). For an op of a library: the "
+            "library first",
+            Words::one_or_two);
   text_option(
       command, "--save", "DIR",
       "save inputs, results, right values and intervals: .npy files in a folder, or one FILE.safetensors or FILE.npz",
@@ -48,20 +46,20 @@ void add_options(CLI::App* command, ReplayOptions& o) {
 }
 
 void add_options(CLI::App* command, CertifyOptions& o) {
-  command->add_option("OP", o.words, "op or pattern; without: all ops. For ops of a library: the library first");
+  add_words(command, "OP", o.words, "op or pattern; without: all ops. For ops of a library: the library first");
   each(command, "--samples", "N", "coordinates tested for each input and form (8); half as many for other variants",
        [&o](const std::string& t) { o.samples = static_cast<int>(parse_count("--samples", t, 1, 1'000'000)); });
   add_seed_option(command, "seed of the values (1)", o.seed);
 }
 
 void add_options(CLI::App* command, CompareOptions& o) {
-  command->add_option("A B SELECTOR", o.words, "two shared libraries or TOML files, then selectors")->required();
+  add_words(command, "A B SELECTOR", o.words, "two shared libraries or TOML files, then selectors", Words::some);
   add_case_options(command, o);
   add_run_options(command, o);
 }
 
 void add_options(CLI::App* command, ContractOptions& o) {
-  command->add_option("OP", o.words, "ops or patterns. For ops of a library or TOML file: this file first")->required();
+  add_words(command, "OP", o.words, "ops or patterns. For ops of a library or TOML file: this file first", Words::some);
   add_dtype_option(command, o.dtypes);
   add_isolation_options(command, o, "seconds that a call of a library's kernel may take (60)");
   add_seed_option(command, "seed of the data (1)", o.seed);

@@ -2,6 +2,8 @@
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 #include "tools/choose/option_parsing.h"
 
+#include <CLI/CLI.hpp>
+
 #include <cmath>
 #include <optional>
 
@@ -35,8 +37,41 @@ double parse_positive(const char* flag, const std::string& text) {
   return *value;
 }
 
-CLI::Option* text_option(CLI::App* command, const char* name, const char* meta, const char* help, std::string& to) {
-  return command->add_option(name, to, help)->type_name(meta);
+void each(CLI::App* command, const char* name, const char* meta, const char* help,
+          std::function<void(const std::string&)> take) {
+  using Texts = std::vector<std::string>;
+  command
+      ->add_option_function<Texts>(
+          name,
+          [take = std::move(take)](const Texts& values) {
+            for (const std::string& v : values) take(v);
+          },
+          help)
+      ->type_name(meta)
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+void text_option(CLI::App* command, const char* name, const char* meta, const char* help, std::string& to) {
+  command->add_option(name, to, help)->type_name(meta);
+}
+
+void add_flag(CLI::App* command, const char* name, bool& to, const char* help) { command->add_flag(name, to, help); }
+void add_flag(CLI::App* command, const char* name, std::function<void()> given, const char* help) {
+  command->add_flag_function(
+      name, [given = std::move(given)](std::int64_t) { given(); }, help);
+}
+
+void add_words(CLI::App* command, const char* name, std::vector<std::string>& to, const char* help, Words count) {
+  CLI::Option* const option = command->add_option(name, to, help);
+  if (count != Words::any) option->required();
+  if (count == Words::one_or_two) option->expected(1, 2);
+}
+
+void add_word(CLI::App* command, const char* name, std::string& to, const char* help, bool required, const char* meta) {
+  CLI::Option* const option = command->add_option(name, to, help)->required(required);
+  if (meta != nullptr) option->type_name(meta);
 }
 
 void add_number(CLI::App* command, const char* flag, const char* help, double& value) {

@@ -15,6 +15,10 @@
 #include "src/suggestion.h"
 #include "tools/report/usage_error.h"
 
+namespace CLI {
+class App;
+}
+
 namespace ampcheck::tools {
 
 template <class T>
@@ -45,24 +49,19 @@ std::int64_t parse_size(const char* flag, const std::string& text);
 double parse_positive(const char* flag, const std::string& text);
 
 /// An option whose every value is handled by `take`, which throws UsageError.
-template <class F>
-CLI::Option* each(CLI::App* command, const char* name, const char* meta, const char* help, F take) {
-  using Texts = std::vector<std::string>;
-  return command
-      ->add_option_function<Texts>(
-          name,
-          [take](const Texts& values) {
-            for (const auto& v : values) take(v);
-          },
-          help)
-      ->type_name(meta)
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-}
-
+void each(CLI::App* command, const char* name, const char* meta, const char* help,
+          std::function<void(const std::string&)> take);
 /// An option with one text.
-CLI::Option* text_option(CLI::App* command, const char* name, const char* meta, const char* help, std::string& to);
+void text_option(CLI::App* command, const char* name, const char* meta, const char* help, std::string& to);
+void add_flag(CLI::App* command, const char* name, bool& to, const char* help);
+void add_flag(CLI::App* command, const char* name, std::function<void()> given, const char* help);
+/// Words without dashes: any number of them, at least one, or at least one and at most two.
+enum class Words { any, some, one_or_two };
+void add_words(CLI::App* command, const char* name, std::vector<std::string>& to, const char* help,
+               Words count = Words::any);
+/// One word without dashes. `meta`: what stands for it in the help, if not the name.
+void add_word(CLI::App* command, const char* name, std::string& to, const char* help, bool required,
+              const char* meta = nullptr);
 void add_number(CLI::App* command, const char* flag, const char* help, double& value);
 /// --seed: the first of several, or the only one.
 void add_seed_option(CLI::App* command, const char* help, std::uint64_t& seed);

@@ -34,9 +34,11 @@ void add_run_options(CLI::App* command, RunningOptions& o) {
   add_device_option(command, o.device);
   add_jobs_option(command, o.jobs);
   add_isolation_options(command, o, "seconds that a case may take in a worker (60)");
-  command->add_flag_function(
-      "--no-relations", [&o](std::int64_t) { o.relations = false; },
+  add_flag(
+      command, "--no-relations", [&o] { o.relations = false; },
       "judge values only; leave out the relations that must hold bit for bit");
+  add_flag(command, "--as-written", o.as_written,
+           "judge by the formula as it is written: no further form and no regrouping of it admits a number");
 }
 
 void add_memory_option(CLI::App* command, RunningOptions& o) {

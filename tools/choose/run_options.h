@@ -22,6 +22,7 @@ struct RunningOptions : IsolationOptions {
   Device device = Device::cpu;
   int jobs = 0;
   bool relations = true;
+  bool as_written = false;  ///< by the formula alone: no further form, no regrouping
   std::int64_t memory = 0;  ///< bytes that the cases that run at a time may take; 0: four fifths of what is free
   double time_budget = 0;   ///< seconds after which no further case starts; 0: none
 };
@@ -29,7 +30,7 @@ struct RunningOptions : IsolationOptions {
 void add_device_option(CLI::App* command, Device& device);
 void add_jobs_option(CLI::App* command, int& jobs);
 void add_isolation_options(CLI::App* command, IsolationOptions& o, const char* what_ends);
-/// --device, --jobs, --isolation, --timeout, --no-relations.
+/// --device, --jobs, --isolation, --timeout, --no-relations, --as-written.
 void add_run_options(CLI::App* command, RunningOptions& o);
 void add_memory_option(CLI::App* command, RunningOptions& o);
 /// Of a command that runs many cases and says which it left out: --memory, --time-budget.

@@ -43,7 +43,7 @@ void add_net_options(CLI::App* command, NetOptions& o, const char* dtype_help) {
   each(command, "--optimizer", "O", "sgd (default), adam, adamw, adagrad or rmsprop",
        [&o](const std::string& s) { o.optimizer = choose("--optimizer", s, kOptimizerNames); });
   add_number(command, "--momentum", "momentum of sgd and rmsprop (the model's own)", o.momentum);
-  command->add_flag("--nesterov", o.nesterov, "Nesterov momentum, for sgd");
+  add_flag(command, "--nesterov", o.nesterov, "Nesterov momentum, for sgd");
   add_whole(command, "--batch", "rows of a batch: images, or passages of text (the model's own)", o.batch);
   add_whole(command, "--width", "width of the tutorial net's layers (4096)", o.width);
   add_seed_option(command, "seed of the initial weights (1)", o.seed);
@@ -84,10 +84,9 @@ void add_update_options(CLI::App* command, TrainOptions& o) {
       "not count",
       o.schedule);
   add_number(command, "--weight-decay", "weight decay (the optimizer's default)", o.weight_decay);
-  command->add_flag(
-      "--fused", o.fused,
-      "the optimizer computes as torch's fused one: all in fp32, with one rounding for each number stored. It "
-      "divides by the loss scale itself");
+  add_flag(command, "--fused", o.fused,
+           "the optimizer computes as torch's fused one: all in fp32, with one rounding for each number stored. It "
+           "divides by the loss scale itself");
   each(command, "--weights", "W",
        "weights in fp32 (default). low: in the 16 bits of --dtype. master: in 16 bits too, but the optimizer updates "
        "fp32 copies of them (apex O2)",
@@ -95,8 +94,8 @@ void add_update_options(CLI::App* command, TrainOptions& o) {
   each(command, "--moments", "T",
        "the optimizer's state in fp32, fp16 or bf16; implies --fused (the type of the weights; fp32 with masters)",
        [&o](const std::string& s) { o.moments = choose("--moments", s, kComputeTypes); });
-  command->add_flag("--keep-low-precision-grads", o.keep_low_precision_grads,
-                    "gradients of fp32 weights stay in the 16 bits that they were computed in");
+  add_flag(command, "--keep-low-precision-grads", o.keep_low_precision_grads,
+           "gradients of fp32 weights stay in the 16 bits that they were computed in");
 }
 
 /// Micro-batches and ranks.
@@ -105,10 +104,9 @@ void add_rank_options(CLI::App* command, TrainOptions& o) {
   each(command, "--ranks", "N",
        "data-parallel ranks, up to 1024. Each has its own batches; the gradients are averaged (1)",
        [&o](const std::string& s) { o.ranks = static_cast<int>(parse_count("--ranks", s, 1, 1024)); });
-  command->add_flag(
-      "--sharded", o.sharded,
-      "each rank holds a part of parameters, gradients and optimizer state (FSDP). The ranks agree on which "
-      "steps are skipped");
+  add_flag(command, "--sharded", o.sharded,
+           "each rank holds a part of parameters, gradients and optimizer state (FSDP). The ranks agree on which "
+           "steps are skipped");
   each(command, "--reduce", "ORDER", "order of the sum over ranks: ring (default) or tree",
        [&o](const std::string& s) { o.tree = choose("--reduce", s, kReduceOrders); });
   each(command, "--divide", "WHEN",
@@ -157,12 +155,10 @@ void add_record_options(CLI::App* command, TrainOptions& o) {
 }  // namespace
 
 void add_options(CLI::App* command, TrainOptions& o) {
-  command
-      ->add_option(
-          "CONFIG", o.config,
-          "a TOML file with the layers of a net. Its table [train] may set the options below; an option given here "
-          "overrides it")
-      ->type_name("CONFIG.toml");
+  add_word(command, "CONFIG", o.config,
+           "a TOML file with the layers of a net. Its table [train] may set the options below; an option given here "
+           "overrides it",
+           false, "CONFIG.toml");
   each(command, "--model", "M", "mlp (default), conv, transformer or tutorial",
        [&o](const std::string& s) { o.model = choose("--model", s, kModels); });
   add_net_options(command, o, "autocast to fp16 (default) or bf16; fp32: no autocast");
@@ -179,12 +175,10 @@ void add_options(CLI::App* command, TrainOptions& o) {
 }
 
 void add_options(CLI::App* command, MemoryOptions& o) {
-  command
-      ->add_option(
-          "MODEL", o.model,
-          "mlp, conv, transformer, tutorial, or a TOML file with the layers of a net; of its table [train] the "
-          "options below are used")
-      ->required();
+  add_word(command, "MODEL", o.model,
+           "mlp, conv, transformer, tutorial, or a TOML file with the layers of a net; of its table [train] the "
+           "options below are used",
+           true);
   add_net_options(command, o, "type of the strategies in low precision: fp16 (default) or bf16");
 }
 

@@ -57,6 +57,9 @@ std::string gate_table(const Scores& scores, const Style& style) {
   };
   line("ampcheck", share(scores.all, scores.all.found), share(scores.unseen, scores.unseen.found),
        alarm_text(scores.clean.alarms, scores.clean.cases));
+  if (scores.all.alone_trials + scores.clean.alone_cases > 0)
+    line("by formula alone", share(scores.all, scores.all.alone_found), share(scores.unseen, scores.unseen.alone_found),
+         alarm_text(scores.clean.alone_alarms, scores.clean.alone_cases));
   const auto gates = usual_gates();
   for (std::size_t g = 0; g < gates.size(); ++g) {
     const auto of = [&](const Score& s) { return share(s, s.gates.empty() ? 0 : s.gates[g]); };
@@ -151,7 +154,8 @@ Json score_json(const Score& s) {
               {"found", s.found},
               {"right_class", s.right_class},
               {"exact_class", s.exact_class},
-              {"right_cause", s.right_cause}};
+              {"right_cause", s.right_cause},
+              {"formula_alone_found", s.alone_found}};
   for (std::size_t g = 0; g < s.gates.size(); ++g) out["rules"][usual_gates()[g].name] = s.gates[g];
   out["fp32_runs"] = s.fp32;
   for (std::size_t r = 0; r < s.gradcheck.size(); ++r) out["gradcheck"][gradcheck_rules()[r].name] = s.gradcheck[r];
@@ -159,7 +163,12 @@ Json score_json(const Score& s) {
 }
 
 Json clean_json(const Clean& c) {
-  Json out = {{"runs", c.variants}, {"cases", c.cases}, {"alarms", c.alarms}, {"rule_cases", c.gate_cases}};
+  Json out = {{"runs", c.variants},
+              {"cases", c.cases},
+              {"alarms", c.alarms},
+              {"rule_cases", c.gate_cases},
+              {"formula_alone_cases", c.alone_cases},
+              {"formula_alone_alarms", c.alone_alarms}};
   for (std::size_t g = 0; g < c.gate_alarms.size(); ++g) out["rule_alarms"][usual_gates()[g].name] = c.gate_alarms[g];
   out["fp32_runs"] = c.fp32;
   for (std::size_t r = 0; r < c.gradcheck_alarms.size(); ++r)
@@ -206,6 +215,8 @@ Json json_of(const std::vector<Trial>& trials, const Scores& scores, double seco
                            {"case", t.case_name},
                            {"cases", t.cases},
                            {"convicted", t.convicted},
+                           {"formula_alone_convicted", t.alone_convicted},
+                           {"formula_alone_case", t.alone_case},
                            {"seconds", t.seconds}});
   }
   return out;
@@ -227,6 +238,7 @@ ExitCode audit_command(const AuditOptions& options) {
   run.first_seed = options.first_seed;
   run.dtypes = options.dtypes;
   run.jobs = options.jobs;
+  run.formula_alone = true;
   run.patterns.assign(options.words.begin() + 1, options.words.end());
   ProgressLine progress;
   run.progress = [&](std::size_t done, std::size_t all, const std::string& last) { progress.show(done, all, 0, last); };

@@ -103,7 +103,8 @@ ExitCode check_command(const CheckOptions& options) {
                  .device_text = {},
                  .verbose = options.verbose,
                  .data = options.data,
-                 .inputs = options.inputs};
+                 .inputs = options.inputs,
+                 .as_written = options.as_written};
   facts.device_text = require_device(options.device);
   if (options.jobs != 0) set_threads(options.jobs);
   facts.machine = machine_facts();

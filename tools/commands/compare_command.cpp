@@ -48,6 +48,7 @@ Verdicts verdicts_of(const CompareOptions& options, const std::string& library, 
   run.device = options.device;
   run.jobs = options.jobs;
   run.relations = options.relations;
+  run.as_written = options.as_written;
   run.run = isolated_run(worker_setup({&op}, options, options.inputs));
   out.report = checks::run_cases(cases, run);
   for (const CaseResult& result : out.report.cases) {
@@ -106,6 +107,7 @@ Pair compared(const CompareOptions& options, const checks::OpDef& a, const check
   run.device = options.device;
   run.jobs = 1;
   run.relations = false;
+  run.as_written = options.as_written;
   out.compared = checks::compare_builds(a, b, both, run);
   return out;
 }

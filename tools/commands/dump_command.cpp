@@ -87,6 +87,7 @@ std::string again_line(const CheckOptions& options) {
   if (!options.dtypes.empty()) out += std::string(" --dtype ") + name(options.dtypes.front());
   if (options.accumulator != Dtype::fp32) out += " --accumulate " + shell_word(name(options.accumulator));
   if (options.math != "cuda") out += " --math " + options.math;
+  if (options.as_written) out += " --as-written";
   return out;
 }
 
@@ -94,7 +95,7 @@ Report judged_report(const CheckOptions& options) {
   Report report;
   const TensorFile dump = read_tensors(options.dump);
   const DumpedOp judged = dumped_op(options, options, dump, report.notes);
-  checks::DumpResult found = checks::judge_dump(judged.op, judged.call, dump);
+  checks::DumpResult found = checks::judge_dump(judged.op, judged.call, dump, options.as_written);
   report.seconds = found.result.seconds;
   report.cases.push_back(std::move(found.result));
   if (judged.certificate.points > 0) report.certificates.push_back(judged.certificate);

@@ -125,7 +125,8 @@ ExitCode replay_command(const ReplayOptions& given) {
                  .device_text = require_device(options.device),
                  .planned = 1,
                  .data = options.data,
-                 .inputs = options.inputs};
+                 .inputs = options.inputs,
+                 .as_written = options.as_written};
   if (options.jobs != 0) set_threads(options.jobs);
   facts.machine = machine_facts();
   if (!options.save.empty() && !is_file(options.save)) make_folder(options.save);
@@ -135,7 +136,11 @@ ExitCode replay_command(const ReplayOptions& given) {
                              options.save.empty() ? "" : "; its inputs alone are saved"));
   };
   InterruptGuard guard(stopped);
-  checks::RunOptions run{.device = options.device, .jobs = options.jobs, .relations = options.relations, .power = true};
+  checks::RunOptions run{.device = options.device,
+                         .jobs = options.jobs,
+                         .relations = options.relations,
+                         .as_written = options.as_written,
+                         .power = true};
   run.cancel = guard.flag();
   checks::Dump dump;
   Report report;

@@ -73,16 +73,64 @@ Json captures_again(const fs::path& folder, bool& right) {
   return out;
 }
 
-/// Random bits, infinities, NaNs and subnormals among them, against the model with either floor. A record alone: nobody
-/// has written down what a core does with all of them.
-Json random_bits() {
-  struct Instruction {
-    const char* name;
-    Input input;
-    Output output;
-    Unit unit;
-    int bits;
+struct Instruction {
+  const char* name;
+  Input input;
+  Output output;
+  Unit unit;
+  int bits;
+};
+
+Vectors random_vectors(const Instruction& instruction, std::size_t count) {
+  Vectors v{.input = instruction.input, .output = instruction.output};
+  std::uint64_t state = 7;
+  const auto next = [&state](int bits) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<std::uint32_t>(state >> (64 - bits));
   };
+  const auto k = static_cast<std::size_t>(extent(v.input));
+  for (std::size_t i = 0; i < count; ++i) {
+    v.c.push_back(next(v.output == Output::fp16 ? 16 : 32));
+    for (std::size_t j = 0; j < k; ++j) {
+      v.a.push_back(next(instruction.bits));
+      v.b.push_back(next(instruction.bits));
+    }
+  }
+  return v;
+}
+
+/// How often the instruction and the model differ, with either floor, and the first time that they do.
+Json compared_on(const Instruction& instruction, const Vectors& v) {
+  const std::size_t k = static_cast<std::size_t>(extent(v.input)), count = v.c.size();
+  const std::vector<std::uint32_t> got = run(v, instruction.unit);
+  std::size_t differ[2] = {}, first = count;
+  for (std::size_t i = 0; i < count; ++i)
+    for (const Floor floor : {Floor::of_output, Floor::of_zeros}) {
+      const std::uint32_t want = instruction_dot(v.input, v.output, instruction.unit, {&v.a[i * k], k},
+                                                 {&v.b[i * k], k}, v.c[i], {.floor = floor});
+      if (got[i] == want) continue;
+      ++differ[static_cast<int>(floor)];
+      first = std::min(first, i);
+    }
+  say(std::string(instruction.name) + " on random bits: " + std::to_string(differ[0]) + " of " + std::to_string(count) +
+      " differ from the model clamped by the output, " + std::to_string(differ[1]) + " from that clamped by zeros");
+  Json entry = {{"instruction", instruction.name},
+                {"vectors", count},
+                {"differ_clamped", differ[0]},
+                {"differ_unclamped", differ[1]}};
+  if (first < count) {
+    entry["first"] = {{"c", hex(v.c[first])}, {"got", hex(got[first])}, {"a", Json::array()}, {"b", Json::array()}};
+    for (std::size_t j = 0; j < k; ++j) {
+      entry["first"]["a"].push_back(hex(v.a[first * k + j]));
+      entry["first"]["b"].push_back(hex(v.b[first * k + j]));
+    }
+  }
+  return entry;
+}
+
+/// Random bits, infinities, NaNs and subnormals among them, against the model. A record alone: nobody has written down
+/// what a core does with all of them.
+Json random_bits() {
   constexpr Instruction kAll[] = {{"mma fp16 to fp32", Input::fp16, Output::fp32, Unit::mma, 16},
                                   {"mma fp16 to fp16", Input::fp16, Output::fp16, Unit::mma, 16},
                                   {"mma bf16 to fp32", Input::bf16, Output::fp32, Unit::mma, 16},
@@ -93,47 +141,8 @@ Json random_bits() {
                                   {"wgmma e5m2 to fp32", Input::e5m2, Output::fp32, Unit::wgmma, 8}};
   constexpr std::size_t kCount = 50'000;
   Json out = Json::array();
-  for (const Instruction& instruction : kAll) {
-    Vectors v{.input = instruction.input, .output = instruction.output};
-    std::uint64_t state = 7;
-    const auto next = [&state](int bits) {
-      state = state * 6364136223846793005u + 1442695040888963407u;
-      return static_cast<std::uint32_t>(state >> (64 - bits));
-    };
-    const auto k = static_cast<std::size_t>(extent(v.input));
-    for (std::size_t i = 0; i < kCount; ++i) {
-      v.c.push_back(next(v.output == Output::fp16 ? 16 : 32));
-      for (std::size_t j = 0; j < k; ++j) {
-        v.a.push_back(next(instruction.bits));
-        v.b.push_back(next(instruction.bits));
-      }
-    }
-    const std::vector<std::uint32_t> got = run(v, instruction.unit);
-    std::size_t differ[2] = {}, first = kCount;
-    for (std::size_t i = 0; i < kCount; ++i)
-      for (const Floor floor : {Floor::of_output, Floor::of_zeros}) {
-        const std::uint32_t want = instruction_dot(v.input, v.output, instruction.unit, {&v.a[i * k], k},
-                                                   {&v.b[i * k], k}, v.c[i], {.floor = floor});
-        if (got[i] == want) continue;
-        ++differ[static_cast<int>(floor)];
-        first = std::min(first, i);
-      }
-    say(std::string(instruction.name) + " on random bits: " + std::to_string(differ[0]) + " of " +
-        std::to_string(kCount) + " differ from the model clamped by the output, " + std::to_string(differ[1]) +
-        " from that clamped by zeros");
-    Json entry = {{"instruction", instruction.name},
-                  {"vectors", kCount},
-                  {"differ_clamped", differ[0]},
-                  {"differ_unclamped", differ[1]}};
-    if (first < kCount) {
-      entry["first"] = {{"c", hex(v.c[first])}, {"got", hex(got[first])}, {"a", Json::array()}, {"b", Json::array()}};
-      for (std::size_t j = 0; j < k; ++j) {
-        entry["first"]["a"].push_back(hex(v.a[first * k + j]));
-        entry["first"]["b"].push_back(hex(v.b[first * k + j]));
-      }
-    }
-    out.push_back(std::move(entry));
-  }
+  for (const Instruction& instruction : kAll)
+    out.push_back(compared_on(instruction, random_vectors(instruction, kCount)));
   return out;
 }
 

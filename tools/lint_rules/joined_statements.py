@@ -156,14 +156,13 @@ def find(tokens):
 def fixed(text, tokens, found):
     for f in sorted(found, key=lambda f: -f.first):
         begin, end = tokens[f.first][2], tokens[f.end][3]
-        body, last = '', begin
+        body, last, cut = '', begin, 0
         for comma in f.commas:
             body += text[last:tokens[comma][2]] + ';'
-            last = tokens[comma][3]
+            last, cut = tokens[comma][3], len(body)
         body += text[last:end]
         if f.jumps:
             word = tokens[f.first][1]
-            cut = body.rindex(';', 0, len(body) - 1) + 1
             body = body[len(word):cut] + ' ' + word + body[cut:]
         if f.below:
             line_end = text.find('\n', end)

@@ -24,7 +24,7 @@ constexpr std::array<std::pair<ExitCode, const char*>, 8> kExitCodes = {{
     {ExitCode::findings, "findings: something is wrong; train: the run diverged; audit: a goal or rule is not met"},
     {ExitCode::usage, "wrong use: an unknown op, option or value, or a file that is not there"},
     {ExitCode::internal, "an error of ampcheck itself"},
-    {ExitCode::nothing_ran, "nothing ran: nothing was selected, or everything was skipped"},
+    {ExitCode::nothing_ran, "nothing ran or nothing was judged: no case selected, all skipped, or all elements left open"},
     {ExitCode::incomplete, "incomplete: not all selected cases ran"},
     {ExitCode::environment, "something is missing: a device, a library, a folder of data, or memory"},
     {ExitCode::not_written, "an output could not be written"},

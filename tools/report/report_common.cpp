@@ -32,6 +32,7 @@ std::string replay_line(const CaseResult& result, const RunFacts& facts) {
   if (!facts.data.empty() && checks::is_real_range(range_of(result.name))) out += " --data " + shell_word(facts.data);
   if (!facts.inputs.empty() && checks::is_file_range(range_of(result.name)))
     out += " --inputs " + shell_word(facts.inputs);
+  if (facts.as_written) out += " --as-written";
   return out;
 }
 
@@ -53,6 +54,7 @@ Totals totals_of(const Report& report) {
       ++totals.passed;
     totals.elements += result.elements();
     totals.blind += result.blind();
+    totals.open += result.open();
     totals.unusual += result.unusual();
     totals.unjudged += result.unjudged();
     totals.sampled += result.unjudged() > 0;
@@ -63,7 +65,9 @@ Totals totals_of(const Report& report) {
 ExitCode exit_code_of(const Report& report, std::size_t planned) {
   const Totals totals = totals_of(report);
   ExitCode code = ExitCode::passed;
-  if (totals.passed + totals.failed == 0 && !report.interrupted) return ExitCode::nothing_ran;
+  const bool none_ran = totals.passed + totals.failed == 0,
+             none_judged = totals.failed == 0 && totals.elements > 0 && totals.open == totals.elements;
+  if ((none_ran || none_judged) && !report.interrupted) return ExitCode::nothing_ran;
   if (report.interrupted || report.refused > 0 || report.cases.size() < planned)
     code = worse(code, ExitCode::incomplete);
   if (totals.failed != 0) code = worse(code, ExitCode::findings);

@@ -26,10 +26,12 @@ constexpr std::size_t kFewOps = 4;           ///< up to here the radius of every
 struct OpRow {
   std::string op;
   std::vector<std::string> dtypes = {};
-  std::int64_t cases = 0, ran = 0, elements = 0, blind = 0, convicted = 0;
+  std::int64_t cases = 0, ran = 0, elements = 0, open = 0, blind = 0, convicted = 0;
   bool sampled = false;
   double max_ratio = 0, visible = 0;               ///< visible: largest of the checks without a formula
   std::map<std::string, std::int64_t> found = {};  ///< "BUG AC101" -> cases
+  std::int64_t by_regrouping = 0;
+  std::vector<std::string> regrouped = {};  ///< checks of which some elements are right by a regrouping alone
 
   void add(const CaseResult& result) {
     ++cases;
@@ -37,12 +39,17 @@ struct OpRow {
     ++ran;
     if (std::find(dtypes.begin(), dtypes.end(), result.dtype) == dtypes.end()) dtypes.push_back(result.dtype);
     elements += result.elements();
+    open += result.open();
     blind += result.blind();
     convicted += convicts(result.verdict);
     sampled |= result.unjudged() > 0;
     for (const CheckResult& check : result.checks) {
       max_ratio = std::max(max_ratio, check.max_ratio);
       visible = std::max(visible, check.visible);
+      by_regrouping += check.by_regrouping;
+      const std::string subject = ampcheck::name(subject_of(check));
+      if (check.by_regrouping > 0 && std::find(regrouped.begin(), regrouped.end(), subject) == regrouped.end())
+        regrouped.push_back(subject);
     }
     // RANGE and EMPTY cases are no news.
     if (convicts(result.verdict)) ++found[fmt::format("{} {}", name(result.verdict), name(result.code))];
@@ -75,12 +82,15 @@ std::string head(const Report& report, const RunFacts& facts, const std::vector<
                                 facts.device == Device::cpu ? "CPU" : "CUDA", facts.machine.simd, facts.machine.threads,
                                 plural(facts.machine.threads), facts.device_text);
   out += fmt::format("{} op{} · {} case{} · {} elements judged, each against its own interval\n", rows.size(),
-                     plural(std::ssize(rows)), grouped(totals.cases), plural(totals.cases), grouped(totals.elements));
+                     plural(std::ssize(rows)), grouped(totals.cases), plural(totals.cases),
+                     grouped(totals.elements - totals.open));
   return out;
 }
 
 std::string verdict_text(const OpRow& row, const Style& style) {
   if (row.ran == 0) return fmt::format("{}SKIPPED{}", style.yellow, style.reset);
+  if (row.convicted == 0 && row.elements > 0 && row.open == row.elements)
+    return fmt::format("{}NOT JUDGED{}", style.yellow, style.reset);
   if (row.convicted == 0)
     return fmt::format("{}ROUNDING{}{}", style.green, style.reset,
                        row.visible > 0 ? " (weak mode)"
@@ -128,6 +138,17 @@ std::string table(const std::vector<OpRow>& rows, const Style& style) {
   return out;
 }
 
+/// What the formula as it is written does not admit.
+std::string regrouped_lines(const std::vector<OpRow>& rows) {
+  std::string out;
+  for (const OpRow& row : rows)
+    if (row.by_regrouping > 0)
+      out += fmt::format("  {}: {} of the elements, in {}\n", row.op,
+                         percent(static_cast<double>(row.by_regrouping) / static_cast<double>(row.elements)),
+                         joined(row.regrouped, ", "));
+  return out.empty() ? "" : "\nRight only if the formula is regrouped (--as-written judges without)\n" + out;
+}
+
 std::string coverage_lines(const Report& report, const std::vector<OpRow>& rows, bool all) {
   std::string out;
   for (const OpRow& row : rows) {
@@ -173,6 +194,15 @@ std::string skipped_text(const Report& report, std::int64_t skipped) {
                      grouped(static_cast<std::int64_t>(report.cases.size())), rest);
 }
 
+/// Why elements are not judged: what a tensor says of which none is, otherwise in general.
+std::string why_open(const Report& report) {
+  for (const CaseResult& result : report.cases)
+    for (const CheckResult& check : result.checks)
+      if (check.range > 0 && check.range == check.compared && !check.note.empty())
+        return check.note.substr(check.note.find(": ") + 2);
+  return "an intermediate leaves the compute type's range there, or the formula has no value or no bound";
+}
+
 std::string closing(const Report& report, const RunFacts& facts, const Style& style) {
   const Totals totals = totals_of(report);
   std::string out = "\n";
@@ -190,6 +220,8 @@ std::string closing(const Report& report, const RunFacts& facts, const Style& st
     out +=
         fmt::format("{}Nothing to judge{}: {} case{} without an element, right in guards, inputs and return codes.\n",
                     style.yellow, style.reset, grouped(totals.passed), plural(totals.passed));
+  } else if (totals.open == totals.elements) {
+    out += fmt::format("{}Nothing was judged{}: {}.\n", style.yellow, style.reset, why_open(report));
   } else {
     const std::string which =
         totals.skipped == 0 ? ""
@@ -198,6 +230,9 @@ std::string closing(const Report& report, const RunFacts& facts, const Style& st
                        certificate_text(report));
     if (!facts.hint.empty()) out += facts.hint;
   }
+  if (totals.open != 0 && totals.open != totals.elements)
+    out += fmt::format("{} element{} not judged: {}.\n", grouped(totals.open), totals.open == 1 ? " was" : "s were",
+                       why_open(report));
   if (totals.sampled != 0) {
     std::int64_t judged = 0;
     for (const CaseResult& result : report.cases)
@@ -340,6 +375,18 @@ std::string one_line(std::string text) {
   return text;
 }
 
+/// Which elements the formula as written does not admit; of a built-in op all usual forms are listed, and say nothing.
+std::string admitted(const CaseResult& result, const CheckResult& check) {
+  const auto share = [&](std::int64_t n, const char* by) {
+    return fmt::format("admitted {} by {}", percent(static_cast<double>(n) / static_cast<double>(check.compared)), by);
+  };
+  std::string out;
+  if (check.by_regrouping > 0) out = share(check.by_regrouping, "regrouping");
+  if (check.by_forms > 0 && !result.plugin.empty())
+    out += (out.empty() ? "" : ", ") + share(check.by_forms, "declared forms");
+  return out;
+}
+
 /// The columns of a power curve.
 std::string curve(const std::array<std::string, 4>& shown) {
   return fmt::format("{:>8}{:>7}{:>7}{:>7}", shown[0], shown[1], shown[2], shown[3]);
@@ -389,6 +436,8 @@ std::string console_checks(const CaseResult& result, const Style& style) {
                        name(check.verdict), bad ? style.reset : "",
                        (check.code == Code::none ? "" : std::string(" ") + name(check.code)) +
                            (bad || check.note.empty() ? "" : "  " + one_line(check.note)));
+    if (check.range > 0) out.insert(out.size() - 1, fmt::format("  {} left open", grouped(check.range)));
+    if (const std::string words = admitted(result, check); !words.empty()) out.insert(out.size() - 1, "  " + words);
     if (check.unjudged > 0) out.insert(out.size() - 1, fmt::format("  {} not judged", grouped(check.unjudged)));
   }
   if (measured)
@@ -401,6 +450,7 @@ std::string console_report(const Report& report, const RunFacts& facts, const St
   const std::vector<OpRow> rows = rows_of(report);
   std::string out = head(report, facts, rows);
   out += table(rows, style);
+  out += regrouped_lines(rows);
   out += coverage_lines(report, rows, facts.verbose || rows.size() <= kFewOps);
   out += facts.verbose ? all_failures(report, facts, style) : first_failures(report, facts, style);
   for (const std::string& note : report.notes) out += "\nnote: " + note + "\n";

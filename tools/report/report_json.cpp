@@ -35,6 +35,8 @@ Json check_json(const CheckResult& check) {
           {"power", check.power},
           {"unusual", check.unusual},
           {"range", check.range},
+          {"by_forms", check.by_forms},
+          {"by_regrouping", check.by_regrouping},
           {"unjudged", check.unjudged},
           {"failed", check.failed},
           {"max_ratio", json_number(check.max_ratio)},
@@ -62,7 +64,7 @@ Json summary_json(const Report& report, const RunFacts& facts) {
   return {{"cases", totals.cases},     {"passed", totals.passed},     {"failed", totals.failed},
           {"skipped", totals.skipped}, {"elements", totals.elements}, {"blind", totals.blind},
           {"unusual", totals.unusual}, {"planned", facts.planned},    {"interrupted", report.interrupted},
-          {"sampled", totals.sampled}, {"unjudged", totals.unjudged}};
+          {"sampled", totals.sampled}, {"unjudged", totals.unjudged}, {"open", totals.open}};
 }
 
 }  // namespace

@@ -24,12 +24,14 @@ struct RunFacts {
   std::string hint = {};    ///< lines after "All clear": what to do next
   std::string data = {};    ///< --data as given: folder of the real runs' data; empty: the installed one
   std::string inputs = {};  ///< --inputs as given: file of the user's tensors
+  bool as_written = false;  ///< --as-written
   std::string again = {};   ///< the line that re-runs what is no case of its own; empty: `replay`
 };
 
 struct Totals {
   std::int64_t cases = 0, passed = 0, failed = 0, skipped = 0;
   std::int64_t elements = 0, blind = 0, unusual = 0;
+  std::int64_t open = 0;  ///< of the elements: compared with nothing, since the formula leaves their value open
   std::int64_t sampled = 0,
                unjudged = 0;  ///< cases of which rows were sampled, and the elements that were not judged there
 };

@@ -103,6 +103,7 @@ WorkerSetup worker_setup(const std::vector<const checks::OpDef*>& ops, const Run
   return {.library = ops.empty() || !options.isolation ? "" : ops.front()->plugin,
           .device = options.device,
           .relations = options.relations,
+          .as_written = options.as_written,
           .inputs = inputs,
           .timeout = options.timeout};
 }
@@ -133,8 +134,8 @@ class WorkerPool::Worker {
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    std::string words[] = {"ampcheck",  "--worker", setup.library, name(setup.device), setup.relations ? "1" : "0",
-                           setup.inputs};
+    const std::string how = std::string(setup.relations ? "relations " : "") + (setup.as_written ? "as-written" : "");
+    std::string words[] = {"ampcheck", "--worker", setup.library, name(setup.device), how, setup.inputs};
     char* argv[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(),
                     words[4].data(), words[5].data(), nullptr};
     const int failed = posix_spawn(&pid_, setup.program.c_str(), &actions, &attributes, argv, environ);

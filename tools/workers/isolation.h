@@ -19,7 +19,7 @@ namespace ampcheck::tools {
 struct WorkerSetup {
   std::string library;  ///< empty: no worker is wanted
   Device device = Device::cpu;
-  bool relations = true;
+  bool relations = true, as_written = false;
   std::string inputs = {};                 ///< file of the user's tensors; empty: none
   double timeout = 60;                     ///< seconds that a case may take
   std::string program = "/proc/self/exe";  ///< whose processes the workers are: this program, or `ampcheck`
@@ -55,7 +55,7 @@ class WorkerPool {
 std::function<CaseResult(const checks::OpDef&, const OpCall&, const checks::How&)> isolated_run(
     const WorkerSetup& setup, const std::atomic<bool>* cancel = nullptr);
 
-/// The worker's main: `ampcheck --worker LIBRARY DEVICE RELATIONS INPUTS` reads case names from descriptor 3, each
+/// The worker's main: `ampcheck --worker LIBRARY DEVICE HOW INPUTS` reads case names from descriptor 3, each
 /// behind two letters of worker_channel.h, and answers on 4.
 ExitCode worker_main(int argc, char** argv);
 

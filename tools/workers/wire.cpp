@@ -14,7 +14,7 @@ namespace {
 // structs must be added here: the sizes say so.
 #if defined(__x86_64__) && defined(_GLIBCXX_RELEASE) && !defined(_GLIBCXX_DEBUG)
 static_assert(sizeof(Element) == 112, "teach wire_text and from_wire the new field of Element");
-static_assert(sizeof(CheckResult) == 272, "teach wire_text and from_wire the new field of CheckResult");
+static_assert(sizeof(CheckResult) == 288, "teach wire_text and from_wire the new field of CheckResult");
 static_assert(sizeof(CaseResult) == 272,
               "teach wire_text and from_wire the new field of CaseResult");  // but `smallest` and `explained`, which
                                                                              // the supervisor knows
@@ -159,6 +159,8 @@ void put(Writer& w, const CheckResult& c) {
   w.put(c.blind);
   w.put(c.unusual);
   w.put(c.range);
+  w.put(c.by_forms);
+  w.put(c.by_regrouping);
   w.put(c.failed);
   w.put(c.max_ratio);
   w.put(std::uint64_t{c.worst.size()});
@@ -180,6 +182,8 @@ void get(Reader& r, CheckResult& c) {
   r.get(c.blind);
   r.get(c.unusual);
   r.get(c.range);
+  r.get(c.by_forms);
+  r.get(c.by_regrouping);
   r.get(c.failed);
   r.get(c.max_ratio);
   c.worst.resize(r.count(9 * 8));

@@ -73,7 +73,9 @@ ExitCode worker_main(int argc, char** argv) {
   options.inputs = argv[5];
   checks::RunOptions run;
   run.device = std::string_view(argv[3]) == name(Device::cuda) ? Device::cuda : Device::cpu;
-  run.relations = std::string_view(argv[4]) == "1";
+  const std::string_view how_judged = argv[4];
+  run.relations = how_judged.find("relations") != std::string_view::npos;
+  run.as_written = how_judged.find("as-written") != std::string_view::npos;
   run.jobs = 1;
   run.cancel = &cancel;
   limit_memory(run.device);

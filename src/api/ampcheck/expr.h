@@ -124,6 +124,8 @@ namespace op __attribute__((visibility("hidden"))) {
   inline Expr sigmoid(Expr x) { return Expr::apply("sigmoid", {x}); }  ///< 1 / (1 + e^-x)
   inline Expr abs(Expr x) { return Expr::apply("abs", {x}); }          ///< |x|
   inline Expr square(Expr x) { return Expr::apply("square", {x}); }    ///< x^2
+  /// x^exponent: NaN where x < 0 and the exponent is no whole number, 1 where it is 0.
+  inline Expr pow(Expr x, Expr exponent) { return Expr::apply("pow", {x, exponent}); }
   /// x, without a gradient: a shift that cancels.
   inline Expr stop_gradient(Expr x) { return Expr::apply("stop_gradient", {x}); }
 
@@ -147,6 +149,10 @@ namespace op __attribute__((visibility("hidden"))) {
   inline Expr min(Expr x, int axis) { return Expr::apply("min", {x, axis}); }
   /// 1 at the first of the largest along an axis, else 0; of the extents of x, without a gradient.
   inline Expr first_max(Expr x, int axis) { return Expr::apply("first_max", {x, axis}); }
+  /// Sums of the elements up to each one along an axis (negative: from the end); reversed: from each one on.
+  inline Expr cumsum(Expr x, int axis, bool reversed = false) {
+    return Expr::apply("cumsum", {x, axis}, reversed ? ", reversed=1" : "");
+  }
   /// Product of matrices over the last two axes, of either its transpose; leading axes are batches.
   inline Expr matmul(Expr a, Expr b, bool transpose_a = false, bool transpose_b = false) {
     return Expr::apply("matmul", {a, b},
@@ -341,5 +347,5 @@ namespace op __attribute__((visibility("hidden"))) {
 
   }  // namespace detail
 
-}  // namespace op
+}  // namespace )
 }  // namespace ampcheck

@@ -107,7 +107,8 @@ OpCall call_of(const OpDef& op, Dtype storage, std::int64_t k, const std::string
 int convicted(const OpDef& op, Dtype storage, std::string& which) {
   std::vector<OpCall> calls = {default_call(op.signature, storage)};  // has the test for bias too
   for (const char* range : {"normal", "positive", "subnormal", "loguniform8"})
-    for (const std::int64_t k : {3, 100, 4096}) calls.push_back(call_of(op, storage, k, range));
+    for (const std::int64_t k : {3, 100}) calls.push_back(call_of(op, storage, k, range));
+  calls.push_back(call_of(op, storage, 4096, "positive"));  // of one sign: no error makes up for another
   int out = 0;
   for (const OpCall& call : calls) {
     const CaseResult result = run_case(op, call, {});

@@ -413,60 +413,69 @@ TEST(Launchers, TheProgramTakesAFile) {
   const ProgramResult right = testing::ampcheck("check " + file + " --regimes quick");
   EXPECT_EQ(right.exit_code, 0) << right.out << right.err;
   EXPECT_TRUE(contains(right.out, "All clear")) << right.out;
+}
 
-  const testing::TemporaryFolder folder;
-  const auto write = [&](const std::string& name, const std::string& text) {
-    std::ofstream(folder.path() + "/" + name) << text;
-  };
-  const auto beside = [&](const std::string& from, const std::string& to) {
+/// Files in a folder of their own, whose library lies elsewhere.
+class LauncherFiles : public ::testing::Test {
+ protected:
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_.path() + "/" + name) << text;
+  }
+  /// A file with something changed.
+  static std::string beside(const std::string& from, const std::string& to) {
     std::string text = changed(from, to);
     return text.replace(text.find(kLibrary), kLibrary.size(), kFolder + "rms_norm_launchers.so");
-  };
+  }
+  /// The program called there.
+  ProgramResult program(const std::string& arguments) const {
+    return testing::shell("cd " + folder_.path() + " && $AMPCHECK " + arguments);
+  }
+
+ private:
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(LauncherFiles, AWrongLauncherIsFoundAndReplayed) {
   write("broken.toml", beside("rms_norm_backward", "rms_norm_forgets_norm"));
-  const ProgramResult broken =
-      testing::shell("cd " + folder.path() + " && $AMPCHECK check broken.toml --regimes quick --shapes first");
+  const ProgramResult broken = program("check broken.toml --regimes quick --shapes first");
   EXPECT_EQ(broken.exit_code, 1);
   EXPECT_TRUE(contains(broken.out, "AC101  launched_rms_norm backward dx")) << broken.out;
   EXPECT_TRUE(contains(broken.out, "again   ampcheck replay broken.toml 'launched_rms_norm(")) << broken.out;
-  const ProgramResult replay = testing::shell(
-      "cd " + folder.path() + " && $AMPCHECK replay broken.toml 'launched_rms_norm(x=fp32[5,7],seed=1)'");
+  const ProgramResult replay = program("replay broken.toml 'launched_rms_norm(x=fp32[5,7],seed=1)'");
   EXPECT_EQ(replay.exit_code, 1) << replay.out << replay.err;
+}
 
-  // A launcher that crashes is a finding of its case.
+TEST_F(LauncherFiles, ACrashAndAWrongWorkspaceAreFindings) {
   write("crash.toml", beside("launch_rms_norm\"", "crashing_launcher\""));
-  const ProgramResult crash = testing::shell(
-      "cd " + folder.path() + " && $AMPCHECK check crash.toml --regimes quick --shapes first --dtype fp32");
+  const ProgramResult crash = program("check crash.toml --regimes quick --shapes first --dtype fp32");
   EXPECT_EQ(crash.exit_code, 1) << crash.out << crash.err;
   EXPECT_TRUE(contains(crash.out, "CRASH")) << crash.out;
   // A workspace that is too small: the launcher says so by its status.
   write("small.toml", beside("workspace = \"4 * D\"", "workspace = \"4 * D - 4\""));
-  const ProgramResult small = testing::shell(
-      "cd " + folder.path() + " && $AMPCHECK check small.toml --regimes quick --shapes first --dtype fp32");
+  const ProgramResult small = program("check small.toml --regimes quick --shapes first --dtype fp32");
   EXPECT_EQ(small.exit_code, 1);
   EXPECT_TRUE(contains(small.out, "backward returned 2: status of 'rms_norm_backward_fp32'")) << small.out;
   // One that does not ask, and writes beyond.
-  write("overrun.toml", beside("\"size_t workspace_bytes\"", "\"size_t 4 * D\""));
   std::string text = beside("\"size_t workspace_bytes\"", "\"size_t 4 * D\"");
   text.replace(text.find("workspace = \"4 * D\""), 19, "workspace = \"4 * D - 4\"");
   write("overrun.toml", text);
-  const ProgramResult overrun = testing::shell(
-      "cd " + folder.path() + " && $AMPCHECK check overrun.toml --regimes quick --shapes first --dtype fp32");
+  const ProgramResult overrun = program("check overrun.toml --regimes quick --shapes first --dtype fp32");
   EXPECT_EQ(overrun.exit_code, 1);
   EXPECT_TRUE(contains(overrun.out, "wrote outside its workspace of 24 bytes")) << overrun.out;
+}
 
-  // What is not there.
+TEST_F(LauncherFiles, WhatIsNotThereIsSaid) {
   write("no_symbol.toml", beside("launch_rms_norm\"", "launch_nothing\""));
-  const ProgramResult no_symbol = testing::shell("cd " + folder.path() + " && $AMPCHECK check no_symbol.toml");
+  const ProgramResult no_symbol = program("check no_symbol.toml");
   EXPECT_EQ(no_symbol.exit_code, 2);
   EXPECT_TRUE(contains(no_symbol.err, "[no_symbol.toml] symbol 'launch_nothing', got none in")) << no_symbol.err;
   write("no_library.toml", changed(kLibrary, "./nowhere.so"));
-  const ProgramResult no_library = testing::shell("cd " + folder.path() + " && $AMPCHECK check no_library.toml");
+  const ProgramResult no_library = program("check no_library.toml");
   EXPECT_EQ(no_library.exit_code, 6);
-  EXPECT_EQ(testing::shell("cd " + folder.path() + " && $AMPCHECK list no_library.toml").exit_code, 0)
-      << "describing opens no library";
+  EXPECT_EQ(program("list no_library.toml").exit_code, 0) << "describing opens no library";
   EXPECT_EQ(testing::ampcheck("check nowhere.toml").exit_code, 6);
   write("bad.toml", changed("inputs =", "inputz ="));
-  const ProgramResult bad = testing::shell("cd " + folder.path() + " && $AMPCHECK list bad.toml");
+  const ProgramResult bad = program("list bad.toml");
   EXPECT_EQ(bad.exit_code, 2);
   EXPECT_TRUE(contains(bad.err, "[bad.toml:7:1] file, got unknown key 'inputz' (did you mean 'inputs'?")) << bad.err;
 }

@@ -153,12 +153,28 @@ TEST(Plugin, ARightDescriptionIsAnOpLikeAnyOther) {
   EXPECT_EQ(codes_of(ops[0]), std::set<std::string>());
 }
 
+struct Wrong {
+  const char* part;  ///< of the message
+  std::function<void(Description&)> spoil;
+};
+
+void expect_refused(const std::vector<Wrong>& all) {
+  for (const auto& [part, spoil] : all) {
+    Description description;
+    spoil(description);
+    try {
+      description.read();
+      ADD_FAILURE() << "accepted: " << part;
+    } catch (const PluginError& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+          << "want " << part << "\ngot  " << error.what();
+    }
+  }
+}
+
 TEST(Plugin, EveryWrongFieldIsToldWithItsPlace) {
   using D = Description;
-  const struct {
-    const char* part;  ///< of the message
-    std::function<void(D&)> spoil;
-  } kWrong[] = {
+  expect_refused({
       {"[libx.so] struct_size, got 4", [](D& d) { d.plugin.struct_size = 4; }},
       {"[libx.so] struct_size, got 4294967295", [](D& d) { d.plugin.struct_size = 0xffffffff; }},
       {"abi, got 99, want 1", [](D& d) { d.plugin.abi = 99; }},
@@ -176,6 +192,12 @@ TEST(Plugin, EveryWrongFieldIsToldWithItsPlace) {
       {"devices, got 8", [](D& d) { d.op.devices = 8; }},
       {"forward, got a null pointer", [](D& d) { d.op.forward = nullptr; }},
       {"backward, got a null pointer", [](D& d) { d.op.backward = nullptr; }},
+  });
+}
+
+TEST(Plugin, AWrongTensorIsToldWithItsPlace) {
+  using D = Description;
+  expect_refused({
       {"input count, got 65, want 0 to 64", [](D& d) { d.op.input_count = 65; }},
       {"inputs, got none", [](D& d) { d.op.input_count = 0; }},
       {"input 2] struct_size, got 40, want", [](D& d) { d.inputs[1].struct_size = 40; }},
@@ -191,6 +213,12 @@ TEST(Plugin, EveryWrongFieldIsToldWithItsPlace) {
       {"got a promise for the gradient of an input that has none", [](D& d) { d.inputs[0].flags |= AC_NO_GRADIENT; }},
       {"in_place, got 'z', want an input", [](D& d) { d.outputs[0].in_place = "z"; }},
       {"output 1] type, got 3", [](D& d) { d.outputs[0].type = AC_TYPE_I64; }},
+  });
+}
+
+TEST(Plugin, AWrongDimOrContractIsToldWithItsPlace) {
+  using D = Description;
+  expect_refused({
       {"dim 1] sample extent, got 0, want 1 to", [](D& d) { d.dims[0].samples[0] = 0; }},
       {"sample extent, got 5, want 1 to 16777216, a multiple of 2", [](D& d) { d.dims[0].multiple_of = 2; }},
       {"multiple_of, least and most, got -1", [](D& d) { d.dims[0].multiple_of = -1; }},
@@ -216,6 +244,12 @@ TEST(Plugin, EveryWrongFieldIsToldWithItsPlace) {
          d.contract.math = &d.math;
          d.math.exp = 0.25;
        }},
+  });
+}
+
+TEST(Plugin, AFormThatDoesNotFitIsToldWithItsPlace) {
+  using D = Description;
+  expect_refused({
       {"output 1] dims, got none, want its symbols", [](D& d) { d.op.form_count = 0; }},
       {"output 1] dims, got 'Q', want one of the dims N, D", [](D& d) { d.outputs[0].dims = "Q"; }},
       {"dims, got 'D N', want those of 'x', which it overwrites",
@@ -243,18 +277,7 @@ TEST(Plugin, EveryWrongFieldIsToldWithItsPlace) {
          d.outputs[0].in_place = "x";
          d.forms[0].formula = "y = sum(x, 1)";
        }},
-  };
-  for (const auto& [part, spoil] : kWrong) {
-    Description description;
-    spoil(description);
-    try {
-      description.read();
-      ADD_FAILURE() << "accepted: " << part;
-    } catch (const PluginError& error) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
-          << "want " << part << "\ngot  " << error.what();
-    }
-  }
+  });
 }
 
 /// One op that is wrong is refused with its place; the others are looked at, and the exit code is that of a bad

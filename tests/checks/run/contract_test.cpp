@@ -222,25 +222,66 @@ const TensorReading& tensor_of(const ContractReading& r, const std::string& name
   return *std::find_if(r.tensors.begin(), r.tensors.end(), [&](const TensorReading& t) { return t.tensor == name; });
 }
 
-TEST(Contract, FindsWhatNoAccumulatorExplains) {
-  // Subnormal numbers.
-  ContractReading r =
+/// A matrix product whose forward rounds its operands to tf32.
+OpDef product_in_tf32(Rounding mode) {
+  OpDef op = dot(false);
+  op.forms = {
+      {"dot", [](reference::FormulaCall& c) { c.output("y", reference::matmul(c["x"], c["w"], false, true)); }}};
+  op.signature.inputs[1].dims = "M D";
+  op.signature.dims.push_back({"M", {3, 8, 1}});
+  op.kernel.forward = [mode](const kernels::KernelCall& call) {
+    std::vector<double> x = to_doubles(call.at("x")), w = to_doubles(call.at("w")), y = to_doubles(call.at("y"));
+    for (std::vector<double>* const v : {&x, &w}) round_values(kTf32, {.rounding = mode}, *v, *v);
+    const auto m = static_cast<std::size_t>(call.at("w").shape[0]), d = static_cast<std::size_t>(call.at("w").shape[1]);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      float s = 0;
+      for (std::size_t k = 0; k < d; ++k)
+        s += static_cast<float>(x[i / m * d + k]) * static_cast<float>(w[i % m * d + k]);
+      y[i] = static_cast<double>(s);
+    }
+    from_doubles(y, call.at("y"));
+  };
+  op.kernel.backward = [](const kernels::KernelCall& call) {
+    const std::vector<double> g = to_doubles(call.at("dy")), x = to_doubles(call.at("x")), w = to_doubles(call.at("w"));
+    const auto m = static_cast<std::size_t>(call.at("w").shape[0]), d = static_cast<std::size_t>(call.at("w").shape[1]),
+               n = static_cast<std::size_t>(call.at("x").shape[0]);
+    std::vector<double> dx(n * d), dw(m * d);
+    for (std::size_t i = 0; i < n; ++i)
+      for (std::size_t j = 0; j < m; ++j)
+        for (std::size_t k = 0; k < d; ++k) {
+          dx[i * d + k] += g[i * m + j] * w[j * d + k];
+          dw[j * d + k] += g[i * m + j] * x[i * d + k];
+        }
+    if (const auto* to = call.find("dx"); to != nullptr) from_doubles(dx, *to);
+    if (const auto* to = call.find("dw"); to != nullptr) from_doubles(dw, *to);
+  };
+  return op;
+}
+
+TEST(Contract, FindsFlushedSubnormals) {
+  const ContractReading r =
       read_contract(elementwise("exp", flushing, [](float x, float g) { return g * std::exp(x); }), Dtype::fp32, 1);
   EXPECT_TRUE(r.best.flushes_subnormals && r.can_be_declared());
   EXPECT_FALSE(read_contract(*find_op("exp"), Dtype::fp32, 1).best.flushes_subnormals);
-  // A function: all of it declared in ulps.
-  r = read_contract(elementwise("exp", exp2_of, [](float x, float g) { return g * exp2_of(x); }), Dtype::fp32, 1);
+}
+
+TEST(Contract, FindsAFastFunction) {
+  const ContractReading r =
+      read_contract(elementwise("exp", exp2_of, [](float x, float g) { return g * exp2_of(x); }), Dtype::fp32, 1);
   for (const char* tensor : {"y", "dx"}) {
     EXPECT_TRUE(contains(tensor_of(r, tensor).departure, "fast-math exp"))
         << tensor << ": " << tensor_of(r, tensor).departure;
     EXPECT_GT(tensor_of(r, tensor).departure_surety, 100) << tensor;
   }
-  EXPECT_TRUE(r.can_be_declared());
+  EXPECT_TRUE(r.can_be_declared()) << "all of it, in ulps";
   EXPECT_GT(r.best.math.exp, 16);
   EXPECT_EQ(r.used, std::vector<std::string>{"exp"});
-  // An intermediate in 16 bits, in fp32 and where the storage is as short.
+}
+
+/// In fp32, and where the storage is as short.
+TEST(Contract, FindsAnIntermediateIn16Bits) {
   for (const Dtype storage : {Dtype::fp32, Dtype::bf16}) {
-    r = read_contract(
+    const ContractReading r = read_contract(
         elementwise("silu", silu_of_that,
                     [](float x, float g) { return g * (sigmoid_in_bf16(x) * (1 + x * (1 - sigmoid_in_bf16(x)))); }),
         storage, 1);
@@ -249,49 +290,19 @@ TEST(Contract, FindsWhatNoAccumulatorExplains) {
         << name(storage) << ": " << tensor_of(r, "dx").departure;
     EXPECT_TRUE(r.explained() && !r.can_be_declared()) << "a contract has no word for it";
   }
-  // Operands in tf32, in each rounding of theirs.
+}
+
+TEST(Contract, FindsOperandsInTf32) {
   for (const auto& [mode, words] :
        {std::pair(Rounding::nearest_even, "in tf32"), std::pair(Rounding::toward_zero, "in tf32 (truncated)")}) {
-    OpDef op = dot(false);
-    op.forms = {
-        {"dot", [](reference::FormulaCall& c) { c.output("y", reference::matmul(c["x"], c["w"], false, true)); }}};
-    op.signature.inputs[1].dims = "M D";
-    op.signature.dims.push_back({"M", {3, 8, 1}});
-    op.kernel.forward = [mode = mode](const kernels::KernelCall& call) {
-      std::vector<double> x = to_doubles(call.at("x")), w = to_doubles(call.at("w")), y = to_doubles(call.at("y"));
-      for (std::vector<double>* const v : {&x, &w}) round_values(kTf32, {.rounding = mode}, *v, *v);
-      const auto m = static_cast<std::size_t>(call.at("w").shape[0]),
-                 d = static_cast<std::size_t>(call.at("w").shape[1]);
-      for (std::size_t i = 0; i < y.size(); ++i) {
-        float s = 0;
-        for (std::size_t k = 0; k < d; ++k)
-          s += static_cast<float>(x[i / m * d + k]) * static_cast<float>(w[i % m * d + k]);
-        y[i] = static_cast<double>(s);
-      }
-      from_doubles(y, call.at("y"));
-    };
-    op.kernel.backward = [](const kernels::KernelCall& call) {
-      const std::vector<double> g = to_doubles(call.at("dy")), x = to_doubles(call.at("x")),
-                                w = to_doubles(call.at("w"));
-      const auto m = static_cast<std::size_t>(call.at("w").shape[0]),
-                 d = static_cast<std::size_t>(call.at("w").shape[1]),
-                 n = static_cast<std::size_t>(call.at("x").shape[0]);
-      std::vector<double> dx(n * d), dw(m * d);
-      for (std::size_t i = 0; i < n; ++i)
-        for (std::size_t j = 0; j < m; ++j)
-          for (std::size_t k = 0; k < d; ++k) {
-            dx[i * d + k] += g[i * m + j] * w[j * d + k];
-            dw[j * d + k] += g[i * m + j] * x[i * d + k];
-          }
-      if (const auto* to = call.find("dx"); to != nullptr) from_doubles(dx, *to);
-      if (const auto* to = call.find("dw"); to != nullptr) from_doubles(dw, *to);
-    };
-    r = read_contract(op, Dtype::fp32, 1);
+    const ContractReading r = read_contract(product_in_tf32(mode), Dtype::fp32, 1);
     EXPECT_TRUE(tensor_of(r, "y").departure.ends_with(words)) << tensor_of(r, "y").departure;
     EXPECT_TRUE(tensor_of(r, "dx").departure.empty() && tensor_of(r, "dx").unexplained == 0);
   }
-  // Truncation to storage.
-  r = read_contract(*find_op("add.truncates"), Dtype::bf16, 1);
+}
+
+TEST(Contract, FindsTruncationToStorage) {
+  const ContractReading r = read_contract(*find_op("add.truncates"), Dtype::bf16, 1);
   EXPECT_EQ(tensor_of(r, "z").departure, "truncated, not rounded, to bf16");
 }
 

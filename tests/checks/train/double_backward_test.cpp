@@ -444,39 +444,60 @@ TEST(DoubleBackward, EveryNetTakesAPenalty) {
   }
 }
 
-/// torch's own case of the penalty (test_grad_scaling_penalty): two linear layers of 8, MSE, SGD 0.125, an infinity on
-/// one iteration.
+/// Two linear layers of 8 and MSE, over the batches in turn.
+Net penalised_net(const tests::Golden& data) {
+  return {"two", 0, 0, [&data](Tape& t, std::int64_t batch) {
+            const auto at = [&](const char* name) {
+              return t.data(
+                  {8, 8},
+                  to_doubles(tests::tensor_of(data[static_cast<std::size_t>(batch) % data.size()].at(name)).view()));
+            };
+            t.add_loss(t.call("mse_loss", {{"x", models::linear(t, "1", models::linear(t, "0", at("input"), 8), 8)},
+                                           {"target", at("target")}}),
+                       1);
+          }};
+}
+
+TrainOptions penalty_options(const tests::Golden& training, bool scaled) {
+  const int skip = static_cast<int>(training.at("skip_iter").value);
+  TrainOptions options;
+  options.own_net = penalised_net(training.at("data"));
+  options.dtype = Dtype::fp32;
+  options.scaler.enabled = scaled;
+  options.scaler.init_scale = tests::real(training.at("scaler").at("init_scale"));
+  options.scaler.growth_interval = 1;
+  options.rule.optimizer.lr = tests::real(training.at("optimizer").at("args").at("lr"));
+  options.rule.grad_penalty = 1;
+  if (scaled)
+    options.fault = [skip](const Event& e) {
+      if (e.step == skip && e.op == "linear_2" && e.tensor == "dweight")
+        std::fill_n(e.got.as<float>(), e.got.count(), std::numeric_limits<float>::infinity());
+    };
+  return options;
+}
+
+/// 4 iterations of some tens of fp32 roundings each, in sums of other orders.
+constexpr double kPenaltyClose = 0x1p-19;
+
+void expect_near(const std::vector<double>& got, const Tensor& golden, const std::string& what) {
+  const std::vector<double> want = to_doubles(golden.view());
+  double error = 0, size = 0;
+  for (std::size_t k = 0; k < got.size(); ++k) {
+    error = std::max(error, std::fabs(got[k] - want[k]));
+    size = std::max(size, std::fabs(want[k]));
+  }
+  EXPECT_LE(error, size * kPenaltyClose) << what;
+}
+
+/// torch's own case of the penalty (test_grad_scaling_penalty): SGD 0.125, an infinity on one iteration.
 void play_penalty(const tests::Golden& training) {
   if (training.at("kind").text != "penalty") return;
   for (const tests::Golden& batch : training.at("data"))
     for (const tests::Golden& tensor : batch) EXPECT_EQ(tests::dtype_of(tensor.at("dtype").text), Dtype::fp32);
+  const int skip = static_cast<int>(training.at("skip_iter").value);
   for (const bool scaled : {true, false}) {
-    const tests::Golden &run = training.at("runs").at(scaled ? "scaled" : "control"), &data = training.at("data");
-    const int skip = static_cast<int>(training.at("skip_iter").value);
-    TrainOptions options;
-    options.own_net =
-        Net{"two", 0, 0, [&data](Tape& t, std::int64_t batch) {
-              const auto at = [&](const char* name) {
-                return t.data(
-                    {8, 8},
-                    to_doubles(tests::tensor_of(data[static_cast<std::size_t>(batch) % data.size()].at(name)).view()));
-              };
-              t.add_loss(t.call("mse_loss", {{"x", models::linear(t, "1", models::linear(t, "0", at("input"), 8), 8)},
-                                             {"target", at("target")}}),
-                         1);
-            }};
-    options.dtype = Dtype::fp32;
-    options.scaler.enabled = scaled;
-    options.scaler.init_scale = tests::real(training.at("scaler").at("init_scale"));
-    options.scaler.growth_interval = 1;
-    options.rule.optimizer.lr = tests::real(training.at("optimizer").at("args").at("lr"));
-    options.rule.grad_penalty = 1;
-    if (scaled)
-      options.fault = [skip](const Event& e) {
-        if (e.step == skip && e.op == "linear_2" && e.tensor == "dweight")
-          std::fill_n(e.got.as<float>(), e.got.count(), std::numeric_limits<float>::infinity());
-      };
-    Trainer trainer(options);
+    const tests::Golden& run = training.at("runs").at(scaled ? "scaled" : "control");
+    Trainer trainer(penalty_options(training, scaled));
     for (const std::string& name : run.at("init").keys) {
       const Tensor value = tests::tensor_of(run.at("init").at(name));
       trainer.set_parameter(name, value.shape(), to_doubles(value.view()));
@@ -486,29 +507,19 @@ void play_penalty(const tests::Golden& training) {
       if (!scaled && i == skip) break;  // the control does not step there, which is the harness's doing
       const tests::Golden& want = run.at("iterations")[static_cast<std::size_t>(i)];
       const StepResult got = trainer.step();
-      // 4 iterations of some tens of fp32 roundings each, in sums of other orders.
-      const double close = 0x1p-19;
       const double loss = tests::real(want.at("loss"));
-      EXPECT_NEAR(got.loss + got.grad_norm.value_or(0), loss, loss * close);
+      EXPECT_NEAR(got.loss + got.grad_norm.value_or(0), loss, loss * kPenaltyClose);
       if (scaled) {
         EXPECT_EQ(got.scale_after, tests::real(want.at("scale")));
         EXPECT_EQ(got.tracker, static_cast<std::int32_t>(want.at("tracker").value));
         EXPECT_EQ(got.stepped, i != skip);
       }
       for (Parameter& p : trainer.parameters().all()) {
-        const auto compare = [&](const std::vector<double>& a, const std::vector<double>& b, const char* what) {
-          double error = 0, size = 0;
-          for (std::size_t k = 0; k < a.size(); ++k) {
-            error = std::max(error, std::fabs(a[k] - b[k]));
-            size = std::max(size, std::fabs(b[k]));
-          }
-          EXPECT_LE(error, size * close) << what << " " << p.name;
-        };
-        compare(to_doubles(p.value.view()), to_doubles(tests::tensor_of(want.at("params").at(p.name)).view()), "value");
+        expect_near(to_doubles(p.value.view()), tests::tensor_of(want.at("params").at(p.name)), "value " + p.name);
         if (i == skip) continue;
         std::vector<double> grad = to_doubles(p.grad.view());
         for (double& g : grad) g *= got.scale;
-        compare(grad, to_doubles(tests::tensor_of(want.at("grads_after_backward").at(p.name)).view()), "gradient");
+        expect_near(grad, tests::tensor_of(want.at("grads_after_backward").at(p.name)), "gradient " + p.name);
       }
     }
   }

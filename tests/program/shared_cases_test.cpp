@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cases from outside on which a verdict was once wrong (../shared/cases): ops in one file, dumps and inputs, each with
+// what is due. Ops are compiled as their authors would do it.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/support/paths.h"
+#include "tests/support/run_program.h"
+
+namespace ampcheck::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct SharedCase {
+  const char* name;
+  const char* source;     ///< C++ file of the op, below ../shared/cases; empty: none
+  const char* arguments;  ///< of ampcheck; LIB is the op's library, CASES the folder of the cases
+  int exit_code;
+  std::vector<std::string> says, says_not = {};
+};
+
+void PrintTo(const SharedCase& one, std::ostream* out) { *out << one.name; }
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
+    text.replace(at, what.size(), by);
+  return text;
+}
+
+class SharedCases : public ::testing::TestWithParam<SharedCase> {};
+
+TEST_P(SharedCases, GetWhatIsDue) {
+  const std::string cases = tests::in_data_root("/../shared/cases");
+  if (!fs::exists(cases)) GTEST_SKIP() << "there is no ../shared/cases here";
+  const TemporaryFolder folder;
+  const std::string library = folder.path() + "/libcase.so";
+  if (*GetParam().source != '\0') {
+    const ProgramResult built =
+        shell("c++ -std=c++20 -O2 -ffp-contract=off -shared -fPIC -I " + tests::in_source("/src/api") + " " + cases +
+              "/" + GetParam().source + " -o " + library);
+    if (built.exit_code == 127) GTEST_SKIP() << "there is no c++ here";
+    ASSERT_EQ(built.exit_code, 0) << built.err;
+  }
+  const ProgramResult got =
+      ampcheck(replaced(replaced(GetParam().arguments, "LIB", library), "CASES", cases), "NO_COLOR=1");
+  EXPECT_EQ(got.exit_code, GetParam().exit_code) << got.out << got.err;
+  for (const std::string& words : GetParam().says) EXPECT_TRUE(contains(got.out, words)) << words << "\n" << got.out;
+  for (const std::string& words : GetParam().says_not)
+    EXPECT_FALSE(contains(got.out, words)) << words << "\n" << got.out;
+}
+
+const SharedCase kCases[] = {
+    // A grouping may not cancel where the formula does not.
+    {"OnePassNormAtInputs",
+     "reports/ln_onepass.cpp",
+     "check LIB fused_layer_norm --inputs CASES/reports/ln_rows.npz",
+     1,
+     {"AC"},
+     {"All clear"}},
+    {"OnePassNormDumped",
+     "",
+     "check --dump CASES/reports/ln_dump_row100.npz --formula "
+     "'c = x - mean(x, -1); y = c * rsqrt(mean(c * c, -1) + 0.00001) * gamma'",
+     1,
+     {"AC"},
+     {"All clear"}},
+    // What nobody judged is never green.
+    {"NothingJudgedInADump",
+     "",
+     "check --dump CASES/reports/guard_equal_dump.npz --formula "
+     "'y = (s - min(s, -1)) / (max(s, -1) - min(s, -1) + 1e-8)'",
+     4,
+     {"Nothing was judged"},
+     {"All clear", "ROUNDING"}},
+    {"NothingJudgedAtInputs",
+     "reports/fp16_guard.cpp",
+     "check LIB minmax_fp16 --inputs CASES/reports/guard_equal.npz",
+     4,
+     {"Nothing was judged"},
+     {"All clear"}},
+    // An infinite input opens what it reaches in the formula's own arithmetic, and no more.
+    {"InfinityInASoftmax",
+     "",
+     "check --dump CASES/reports/softmax_inf.safetensors --formula "
+     "'e = exp(x - stop_gradient(max(x,-1))); y = e / sum(e,-1)'",
+     1,
+     {"BUG"},
+     {"All clear"}},
+    {"InfinityInANorm",
+     "",
+     "check --dump CASES/reports/norm_inf.safetensors --formula 'y = x * rsqrt(mean(x^2,-1) + 1e-6)'",
+     1,
+     {"BUG"},
+     {"All clear"}},
+};
+
+INSTANTIATE_TEST_SUITE_P(All, SharedCases, ::testing::ValuesIn(kCases),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+}  // namespace
+}  // namespace ampcheck::testing
