@@ -80,7 +80,8 @@ TEST(Manual, EveryCommandHasAPage) {
   const std::string list = ampcheck("explain").out;
   for (const tools::CommandText& command : tools::command_table()) {
     const std::string name = "ampcheck-" + command.name;
-    const ProgramResult man = ampcheck("explain " + name + " --format man"), text = ampcheck("explain " + name);
+    const ProgramResult man = ampcheck("explain " + name + " --format man"),
+                        text = ampcheck("explain " + name + " --format markdown");
     EXPECT_EQ(man.exit_code, 0) << man.err;
     EXPECT_TRUE(contains(man.out, ".SH NAME\nampcheck\\-" + command.name + " \\- ")) << man.out.substr(0, 300);
     for (const tools::OptionText& option : command.options) EXPECT_TRUE(contains(text.out, option.name)) << option.name;
