@@ -84,6 +84,7 @@ TEST(Manual, EveryCommandHasAPage) {
                         text = ampcheck("explain " + name + " --format markdown");
     EXPECT_EQ(man.exit_code, 0) << man.err;
     EXPECT_TRUE(contains(man.out, ".SH NAME\nampcheck\\-" + command.name + " \\- ")) << man.out.substr(0, 300);
+    EXPECT_TRUE(contains(man.out, "\n.SH SYNOPSIS\n") && !contains(man.out, "DESCRIPTION")) << "no empty section";
     for (const tools::OptionText& option : command.options) EXPECT_TRUE(contains(text.out, option.name)) << option.name;
     for (const tools::ExitCode code : command.codes)
       EXPECT_TRUE(contains(text.out, tools::exit_code_text(code))) << name << " " << static_cast<int>(code);

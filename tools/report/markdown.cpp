@@ -398,13 +398,16 @@ std::string terminal_text(std::string_view markdown, const Style& style, std::si
 std::string man_page(std::string_view markdown, const ManHead& head) {
   std::string out = fmt::format(".TH \"{}\" \"{}\" \"\" \"ampcheck {}\" \"ampcheck manual\"\n", roff(upper(head.name)),
                                 head.section, head.version);
-  bool first = true;
-  for (const Block& block : blocks_in_words(markdown)) {
-    if (first && block.kind == Block::Kind::heading)
-      out += fmt::format(".SH NAME\n{} \\- {}\n.SH DESCRIPTION\n", roff(head.name), roff(plain(block.text)));
-    else
+  const std::vector<Block> blocks = blocks_in_words(markdown);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const Block& block = blocks[i];
+    if (i > 0 || block.kind != Block::Kind::heading) {
       out += man_block(block);
-    first = false;
+      continue;
+    }
+    const bool described = blocks.size() > 1 && blocks[1].kind != Block::Kind::heading;
+    out += fmt::format(".SH NAME\n{} \\- {}\n{}", roff(head.name), roff(plain(block.text)),
+                       described ? ".SH DESCRIPTION\n" : "");
   }
   return out;
 }
