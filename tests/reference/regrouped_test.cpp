@@ -104,6 +104,29 @@ TEST(Regrouped, RangeIsThatOfTheLargestIntermediateOfAnyGrouping) {
       << "behind an intermediate that left the range nothing is sure";
 }
 
+/// The error of one factor of a sum moves the sum, not each of two large terms that cancel by itself.
+TEST(Regrouped, ACommonFactorErrsOnceForAllTerms) {
+  Written w;
+  const Expr a = w.leaf("a", Shape{1, 1}, {200}), b = w.leaf("b", Shape{1, 1}, {200 - 0x1p-7}),
+             factor = exp(sum(w.leaf("s", Shape{1, kTerms}, normals("s", kTerms)), 1));
+  const Regrouped of_factor = w.bound(factor), of_product = w.bound((a - b) * factor);
+  const double differs = 0x1p-7, mass = 400;
+  EXPECT_GE(of_product.radius[0], of_factor.radius[0] * differs);
+  EXPECT_LE(of_product.radius[0], 1.01 * (of_factor.radius[0] * differs + 4 * 0x1p-24 * mass * of_factor.value[0]));
+  EXPECT_LT(of_product.radius[0], of_factor.radius[0] * mass / 8);
+}
+
+/// What an infinite input leaves finite has a bound, as each of the numbers of a softmax of -inf.
+TEST(Regrouped, AnInfiniteInputOpensNoMoreThanTheFormula) {
+  Written w;
+  const Expr x = w.leaf("x", Shape{1, 3}, {-INFINITY, 0.5, 1}), e = exp(x - stop_gradient(max(x, 1)));
+  const Regrouped bound = w.bound(e / sum(e, 1));
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_FALSE(bound.overflows[i]) << i;
+    EXPECT_LE(bound.radius[i], 0x1p-20) << i;
+  }
+}
+
 /// Against fp32 replays in every order: none leaves the bound, and the bound is no more than the one of any order
 /// allows.
 TEST(Regrouped, HoldsReplaysInEveryOrder) {
