@@ -182,9 +182,10 @@ void compare_element(const Interval& interval, std::int64_t at, double got, std:
   const Judgement how = interval.how.empty() ? Judgement::interval : interval.how[i];
   if (how == Judgement::open) {
     ++out.range;
-    out.open = std::isnan(interval.value[i])    ? Comparison::Open::no_value
-               : std::isinf(interval.radius[i]) ? Comparison::Open::no_bound
-                                                : Comparison::Open::left_range;
+    const double v = interval.value[i], r = interval.radius[i];
+    out.open = std::isnan(v)                      ? Comparison::Open::no_value
+               : std::isinf(r) || holds_all(v, r) ? Comparison::Open::no_bound
+                                                  : Comparison::Open::left_range;
     return;
   }
   if (!admits(interval, at, got)) {

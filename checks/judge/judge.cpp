@@ -139,24 +139,30 @@ std::optional<Comparison> right_if_regrouped(const WrongTensor& wrong, std::span
     std::erase_if(left.outside, [&](std::int64_t at) {
       const auto i = static_cast<std::size_t>(at);
       const double v = bound->value[i], r = bound->radius[i], got = wrong.got[i];
+      const auto widen = [&](double low, double high) {
+        if (widened == nullptr) return;
+        widened->low[i] = std::min(widened->low[i], low);
+        widened->high[i] = std::max(widened->high[i], high);
+      };
       if (infinity_undone(wrong.interval, i, got)) {
         ++left.range;
+        widen(-HUGE_VAL, HUGE_VAL);
         return true;
       }
       if (!std::isfinite(v) || !std::isfinite(wrong.interval.value[i])) return false;
       const bool left_range =
           bound->overflows[i] && (!std::isfinite(got) || got == 0);  // zero: divided by an overflow, or exp of it
       left.range += left_range;
-      if (left_range) return true;
+      if (left_range) {
+        widen(-HUGE_VAL, HUGE_VAL);
+        return true;
+      }
       double ends[2] = {v - r * (1 + 0x1p-40), v + r * (1 + 0x1p-40)};
       round_ends(wrong.tensor.dtype, ends);
       if (!(r > 0 && got >= ends[0] && got <= ends[1])) return false;
       left.max_ratio = 1;
       ++left.by_regrouping;
-      if (widened != nullptr) {
-        widened->low[i] = std::min(widened->low[i], ends[0]);
-        widened->high[i] = std::max(widened->high[i], ends[1]);
-      }
+      widen(ends[0], ends[1]);
       return true;
     });
     if (left.outside.empty()) return left;

@@ -217,17 +217,12 @@ struct RegroupedPolicy {
   }
   /// As the ball's rule has it (ball_blocks.cpp), of an exact exponent alone.
   static Number pow(const Number& x, const Number& p) {
-    const double v = std::pow(x.v, p.v);
-    const auto of = [&](double radius) {
-      const double off =
-          std::max(std::fabs(std::pow(x.v + radius, p.v) - v), std::fabs(v - std::pow(x.v - radius, p.v)));
-      return off + 2 * rules->arithmetic.math.pow * rounding(std::fabs(v) + off);
-    };
-    const double r = x.radius(), own = of(x.own);
-    if (r == 0 && p.radius() == 0) return fresh(x, v, x.v == 1 || x.v == 0 || p.v == 0 ? 0.0 : of(0), own);
-    return fresh(x, v, p.radius() != 0 || x.v - r <= 0 ? kInfinity : of(r), own);
+    const auto power = [&](double t) { return std::pow(t, p.v); };
+    Number out = function(x, power, rules->arithmetic.math.pow, x.v == 1 || x.v == 0 || p.v == 0);
+    const double r = x.radius();
+    if (p.radius() != 0 || (r > 0 && x.v - r <= 0)) out.base = out.mass = kInfinity;
+    return out;
   }
-  static double rounding(double size) { return kUnit * std::fabs(size) + rules->eta; }
   static Number round(const Number& x) { return x; }
   static Number sum(const std::vector<Number>& terms) {
     Number out;

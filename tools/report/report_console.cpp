@@ -196,10 +196,11 @@ std::string skipped_text(const Report& report, std::int64_t skipped) {
 
 /// Why elements are not judged: what a tensor says of which none is, otherwise in general.
 std::string why_open(const Report& report) {
+  constexpr std::string_view kNone = "no element is judged: ";  // of a tensor's note (checks/judge/judge.cpp)
   for (const CaseResult& result : report.cases)
     for (const CheckResult& check : result.checks)
-      if (check.range > 0 && check.range == check.compared && !check.note.empty())
-        return check.note.substr(check.note.find(": ") + 2);
+      if (check.range > 0 && check.range == check.compared && check.note.starts_with(kNone))
+        return check.note.substr(kNone.size());
   return "an intermediate leaves the compute type's range there, or the formula has no value or no bound";
 }
 
