@@ -142,7 +142,7 @@ struct Gated {
   Answer answer;
   std::vector<double> want, eager;
 
-  bool open(std::size_t i) const { return !forms.front().how.empty() && forms.front().how[i] == Judgement::open; }
+  bool open(std::size_t i) const { return unjudged(forms.front(), i); }
   /// Some element lies outside the interval of every form.
   bool wrong(const Numbers64& got) const {
     for (std::size_t i = 0; i < got.size(); ++i)

@@ -21,7 +21,7 @@ constexpr Gate kGates[] = {
 Compared compared(const std::vector<double>& got, const std::vector<double>& eager, const Interval& interval) {
   Compared out{interval.dtype, {}, {}, {}};
   for (std::size_t i = 0; i < got.size(); ++i) {
-    if (!interval.how.empty() && interval.how[i] == Judgement::open) continue;
+    if (unjudged(interval, i)) continue;
     out.got.push_back(got[i]);
     out.eager.push_back(eager[i]);
     out.want.push_back(interval.value[i]);

@@ -60,7 +60,7 @@ void judge_overflow(Interval& out) {
     const double v = out.value[i], wide = std::isinf(v) ? 0 : widened(v, out.radius[i]);
     const Judgement how = out.how.empty() ? Judgement::interval : out.how[i];
     const double ends[2] = {v - wide, v + wide};
-    if (how == Judgement::open || how == Judgement::non_finite || !overflows_to_nan(storage, ends)) continue;
+    if (unjudged(out, i) || how == Judgement::non_finite || !overflows_to_nan(storage, ends)) continue;
     if (out.how.empty()) out.how.assign(out.value.size(), Judgement::interval);
     if (std::isinf(v)) out.low[i] = out.high[i] = std::copysign(storage.max_finite(), v);
     out.how[i] = Judgement::interval_or_nan;
@@ -90,12 +90,14 @@ void judge_range(const reference::Ball& ball, bool leaves_finite, Interval& out)
       out.low[i] = std::min(out.low[i], ends[0]);
       out.high[i] = std::max(out.high[i], ends[1]);
     } else if (std::isnan(v)) {
-      out.how[i] = leaves_finite ? Judgement::open : Judgement::non_finite;
+      out.how[i] = leaves_finite || (flags & reference::kUnbounded) ? Judgement::open : Judgement::non_finite;
+    } else if (std::isinf(v) && (flags & reference::kUnbounded)) {
+      out.how[i] = Judgement::open;
     } else if (std::isinf(v)) {
       out.low[i] = out.high[i] = v;
       out.how[i] = flags & reference::kMayBeNan ? Judgement::maybe_nan : Judgement::infinite;
-    } else if (std::isinf(out.radius[i]) || holds_all(v, out.radius[i])) {
-      out.how[i] = Judgement::open;
+    } else if ((flags & reference::kUnbounded) || std::isinf(out.radius[i]) || holds_all(v, out.radius[i])) {
+      out.how[i] = Judgement::unbounded;
     } else if ((flags & reference::kMayBeNan) && (std::isinf(out.low[i]) || std::isinf(out.high[i]))) {
       out.how[i] = Judgement::interval_or_nan;
     }
@@ -136,6 +138,10 @@ Interval interval_of(const reference::Ball& ball, Dtype dtype, const std::string
   return finish(ball, std::move(out), leaves_finite);
 }
 
+bool unjudged(const Interval& interval, std::size_t i) {
+  return !interval.how.empty() && (interval.how[i] == Judgement::open || interval.how[i] == Judgement::unbounded);
+}
+
 bool admits(const Interval& interval, std::int64_t at, double got) {
   const auto i = static_cast<std::size_t>(at);
   switch (interval.how.empty() ? Judgement::interval : interval.how[i]) {
@@ -144,7 +150,8 @@ bool admits(const Interval& interval, std::int64_t at, double got) {
     case Judgement::infinite: return got == interval.low[i];
     case Judgement::maybe_nan: return got == interval.low[i] || std::isnan(got);
     case Judgement::non_finite: return !std::isfinite(got);
-    case Judgement::open: return true;
+    case Judgement::open:
+    case Judgement::unbounded: return true;
   }
   return false;
 }
@@ -180,12 +187,11 @@ void compare_element(const Interval& interval, std::int64_t at, double got, std:
                      std::vector<std::size_t>& near_zero) {
   const auto i = static_cast<std::size_t>(at);
   const Judgement how = interval.how.empty() ? Judgement::interval : interval.how[i];
-  if (how == Judgement::open) {
+  if (unjudged(interval, i)) {
     ++out.range;
-    const double v = interval.value[i], r = interval.radius[i];
-    out.open = std::isnan(v)                      ? Comparison::Open::no_value
-               : std::isinf(r) || holds_all(v, r) ? Comparison::Open::no_bound
-                                                  : Comparison::Open::left_range;
+    out.open = how == Judgement::unbounded     ? Comparison::Open::no_bound
+               : std::isnan(interval.value[i]) ? Comparison::Open::no_value
+                                               : Comparison::Open::left_range;
     return;
   }
   if (!admits(interval, at, got)) {
@@ -256,9 +262,10 @@ Comparison compare(const std::vector<double>& got, const Interval& interval) {
 
 namespace {
 
-/// Whether a number lies between two ends, and is not just one that this form leaves open.
-bool by_interval(Judgement how, double got) {
-  return how == Judgement::interval || (how == Judgement::interval_or_nan && !std::isnan(got));
+/// Whether a number is one of those that roundings of a form give, and not one that it leaves open.
+bool by_rounding(Judgement how, double got) {
+  return how == Judgement::interval || (how == Judgement::interval_or_nan && !std::isnan(got)) ||
+         (how == Judgement::unbounded && std::isfinite(got));
 }
 
 }  // namespace
@@ -274,8 +281,8 @@ void accept_form(std::span<const double> got, const Interval& interval, std::int
                                  if (!admits(interval, i, value)) return false;
                                  const Judgement how = interval.how.empty() ? Judgement::interval
                                                                             : interval.how[static_cast<std::size_t>(i)];
-                                 const bool open = how == Judgement::open;
-                                 if (interval.leaves_finite && !by_interval(how, value)) return false;
+                                 const bool open = unjudged(interval, static_cast<std::size_t>(i));
+                                 if (interval.leaves_finite && !by_rounding(how, value)) return false;
                                  comparison.range += open;
                                  comparison.by_forms += !open;
                                  if (!open)

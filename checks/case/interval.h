@@ -22,6 +22,7 @@ enum class Judgement : std::uint8_t {
   interval_or_nan,  ///< the interval ends in infinity: a sum overflows, and a compensated one makes NaN of that
   non_finite,       ///< the reference is NaN: any non-finite is right
   open,             ///< unjudged: an intermediate leaves the range or may, or the formula itself has no value here
+  unbounded,        ///< unjudged: there is a value, but roundings of the formula may move it by any amount
 };
 
 /// Numbers of one tensor in a shared, pooled buffer: copies share it.
@@ -53,6 +54,9 @@ Interval interval_of(const reference::Ball& ball, Dtype dtype, const std::string
 
 /// Rounds ends of intervals to storage. Where that has no infinity, they stay at its largest number.
 void round_ends(Dtype dtype, std::span<double> ends);
+
+/// Whether element i is not judged at all.
+bool unjudged(const Interval& interval, std::size_t i);
 
 /// Whether the interval admits this number as element i.
 bool admits(const Interval& interval, std::int64_t i, double got);
@@ -95,7 +99,7 @@ bool unsettled_codes(const std::byte* got, std::size_t n, const reference::Ball&
 
 /// Drops of `comparison.outside` those elements of this part that a further form admits. A form may widen the interval,
 /// not the range: from finite inputs the formula has a judged value here, and a form that overflows, or has no value,
-/// says nothing about it.
+/// says nothing about it. A form whose roundings alone are without a bound leaves finite numbers open.
 void accept_form(std::span<const double> got, const Interval& interval, std::int64_t first, Comparison& comparison);
 
 /// |got - value| beyond the storage rounding, in units of the radius; infinite where the radius is zero.

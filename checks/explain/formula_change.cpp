@@ -167,8 +167,7 @@ std::string explained_by_flushing(const WrongTensor& wrong) {
         [&](std::size_t i) {  // what admits any number explains none but a loss of the number itself
           const bool lost =
               wrong.got[i] == 0 || !std::isfinite(wrong.got[i]) || std::fabs(wide.value[i]) < 0x1p10 * least;
-          return !lost && ((!wide.how.empty() && wide.how[i] == Judgement::open) ||
-                           !(wide.radius[i] <= std::fabs(wide.value[i])));
+          return !lost && (unjudged(wide, i) || !(wide.radius[i] <= std::fabs(wide.value[i])));
         };
     std::erase_if(left, [&](std::int64_t at) {
       return !says_nothing(static_cast<std::size_t>(at)) && admits(wide, at, wrong.got[static_cast<std::size_t>(at)]);

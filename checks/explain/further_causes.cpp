@@ -34,8 +34,7 @@ constexpr std::int64_t kLargest = 1 << 14;  ///< elements of a tensor
 bool admitted_by(const std::vector<Interval>& forms, const WrongTensor& wrong) {
   const auto right = [&](std::int64_t i) {
     return std::any_of(forms.begin(), forms.end(), [&](const Interval& form) {
-      const bool open = !form.how.empty() && form.how[static_cast<std::size_t>(i)] == Judgement::open;
-      return !open && admits(form, i, wrong.got[static_cast<std::size_t>(i)]);
+      return !unjudged(form, static_cast<std::size_t>(i)) && admits(form, i, wrong.got[static_cast<std::size_t>(i)]);
     });
   };
   std::vector<double> others(forms.back().value.begin(), forms.back().value.end());

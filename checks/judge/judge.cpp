@@ -304,7 +304,7 @@ void save(Dump* dump, const Written& tensor, const TensorView& view, CaseRun& ru
     if (right_if_regrouped(wrong, held, notes, unexplained, &widened)) interval = widened;
   }
   for (std::size_t i = 0; i < interval.how.size(); ++i)  // an element that is not judged may be anything
-    if (interval.how[i] == Judgement::open) {
+    if (unjudged(interval, i)) {
       interval.low[i] = -HUGE_VAL;
       interval.high[i] = HUGE_VAL;
     }

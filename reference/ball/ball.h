@@ -27,6 +27,7 @@ enum BallFlag : std::uint8_t {
   kOverflowed = 1,  ///< this operation's result may exceed max_finite although its operands are finite
   kLeftRange = 2,   ///< an intermediate may have left the range: finite and non-finite are both possible
   kMayBeNan = 4,    ///< infinite here, but another order or a compensated sum gives NaN
+  kUnbounded = 8,   ///< the value is in range, but roundings on the way may move it by more than the range
 };
 
 /// Products of matrices on tensor cores; everything else stays fp32's.

@@ -56,7 +56,7 @@ struct Factors {
 Factors factors(const BlockIn& in, int i) {
   const double size = std::fabs(in.v[i]);
   // An infinite input is no overflow: what follows from it is exact.
-  if (std::isinf(size) && !(in.flags[i] & (kOverflowed | kLeftRange))) return {1, 1};
+  if (std::isinf(size) && !out_of_range(in.flags[i])) return {1, 1};
   return in.up[i] > 0 ? Factors{in.up[i], in.down[i]} : Factors{std::fmax(1.0, size), std::fmin(1.0, size)};
 }
 
@@ -80,12 +80,25 @@ bool is_unused(Primitive primitive, In in, std::size_t k, int i) {
   return primitive == Primitive::where && k > 0 && in[0].r[i] == 0 && (in[0].v[i] != 0) != (k == 1);
 }
 
+/// Whether the function has the same value at an operand that is beyond the range as at the infinity it becomes: as
+/// exp(x - max(x)) is 0 either way.
+bool levels_off(Primitive p, const BlockIn& x, int i) {
+  if (!(x.flags[i] & kOverflowed) || (x.flags[i] & (kLeftRange | kUnbounded))) return false;  // that may be NaN
+  switch (p) {
+    case Primitive::exp:
+    case Primitive::expm1: return x.v[i] + x.r[i] <= kMaxFinite;
+    case Primitive::sigmoid:
+    case Primitive::tanh:
+    case Primitive::erf:
+    case Primitive::erfc: return true;
+    default: return false;
+  }
+}
+
 /// What an element takes over from an operand.
 void take_over(const BlockIn& operand, int i, Range& range) {
-  const std::uint8_t f = operand.flags[i];
-  if (f & (kOverflowed | kLeftRange)) range.flags |= kLeftRange;
-  range.flags |= f & kMayBeNan;
-  range.finite_operands &= std::isfinite(operand.v[i]) || (f & (kOverflowed | kLeftRange));
+  range.flags |= inherited(operand.flags[i]);
+  range.finite_operands &= std::isfinite(operand.v[i]) || out_of_range(operand.flags[i]);
 }
 
 /// Which of two equal infinities is the larger one, as of x and 2 x, the formula does not say.
@@ -119,21 +132,21 @@ void range_block(const RuleContext& c, Primitive primitive, int n, In in, BlockO
     Range range;
     float x[3] = {0, 0, 0};
     for (std::size_t k = 0; k < in.size(); ++k) {
-      if (!is_unused(primitive, in, k, i)) take_over(in[k], i, range);
+      if (!is_unused(primitive, in, k, i) && !levels_off(primitive, in[k], i)) take_over(in[k], i, range);
       x[k] = static_cast<float>(in[k].f[i]);
     }
     out.up[i] = 0;  // zero: not a product chain
     out.down[i] = 0;
     if (product) chain_factors(c, primitive, in, i, out, range);
     if (range.finite_operands && !(std::fabs(out.v[i]) + out.r[i] <= kMaxFinite)) {
-      range.flags |= kOverflowed;
+      range.flags |= has_pole(primitive) ? std::uint8_t{kOverflowed} : beyond(out.v[i], out.r[i]);
       // It may overflow or not, whatever the replay's does.
       range.unknown |= std::fabs(out.v[i]) - out.r[i] <= kMaxFinite;
     }
     if (orders_infinities(primitive, in, i)) range.flags |= kLeftRange;
     // A choice between numbers that may be out of range, and what it chooses.
-    range.unknown |= compares(primitive) && (range.flags & kLeftRange);
-    range.unknown |= primitive == Primitive::where && (in[0].flags[i] & (kOverflowed | kLeftRange));
+    range.unknown |= compares(primitive) && out_of_range(range.flags);
+    range.unknown |= primitive == Primitive::where && out_of_range(in[0].flags[i]);
     // Infinite at the middle of the operand's ball alone: what underflowed on the way to log(v) or 1/v need not be
     // zero.
     const BlockIn& last = divisor(primitive, in);

@@ -107,20 +107,20 @@ void range_of_product(const Ball& a, const Ball& b, const Node& node, const Batc
       std::int64_t x = at_a + i * ai, y = at_b + j * bj;
       for (std::int64_t p = 0; p < k; ++p, x += ak, y += bk) {
         const std::uint8_t f = static_cast<std::uint8_t>(fa[x] | fb[y]);
-        if (f & (kOverflowed | kLeftRange)) flags |= kLeftRange;
+        flags |= inherited(f);
         const double term = va[x] * vb[y];
-        finite &= std::isfinite(term) || (f & (kOverflowed | kLeftRange));
+        finite &= std::isfinite(term) || out_of_range(f);
         positive |= term > 0;
         negative |= term < 0;
         sum += static_cast<float>(ra[x]) * static_cast<float>(rb[y]);
       }
       const std::int64_t to = at + i * m + j;
       out.replay[to] = sum;
-      if (finite && mass(i, j) > kMaxFinite && positive && negative) {
+      if (finite && positive && negative && some_order_overflows(out.v[to], mass(i, j), flags)) {
         flags |= kLeftRange;  // some order overflows, whatever the replay's does
         out.replay[to] = std::numeric_limits<double>::quiet_NaN();
       }
-      if (finite && !(std::fabs(out.v[to]) + out.r[to] <= kMaxFinite)) flags |= kOverflowed;
+      if (finite) flags |= beyond(out.v[to], out.r[to]);
       if (std::isinf(out.v[to]) || (flags & kOverflowed)) flags |= kMayBeNan;
       out.flags[to] = flags;
     }

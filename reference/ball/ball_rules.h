@@ -64,6 +64,24 @@ inline double settle(double v, double r) {
   return std::fabs(v) < kInfinity ? sure : 0.0;
 }
 
+/// R9. Whether an operand may be out of range, or not a number, although the inputs are finite.
+inline bool out_of_range(std::uint8_t flags) { return flags & (kOverflowed | kLeftRange | kUnbounded); }
+/// The flags that a result takes over from an operand.
+inline std::uint8_t inherited(std::uint8_t flags) {
+  return static_cast<std::uint8_t>((flags & (kOverflowed | kLeftRange) ? kLeftRange : 0) |
+                                   (flags & (kMayBeNan | kUnbounded)));
+}
+/// The flags of a result of operands that are in range.
+inline std::uint8_t beyond(double v, double r) {
+  if (std::fabs(v) + r <= kMaxFinite) return 0;
+  return std::fabs(v) <= kMaxFinite && !(r <= kMaxFinite) ? kUnbounded : kOverflowed;
+}
+/// Whether some order of a sum of terms of both signs overflows on the way: by all terms of one sign. `mass`: the sum
+/// of the terms' sizes, which without a bound of one of them says nothing.
+inline bool some_order_overflows(double v, double mass, std::uint8_t flags) {
+  return !(flags & kUnbounded) && (mass + std::fabs(v)) / 2 > kMaxFinite;
+}
+
 inline constexpr int kBlock = 256;
 
 /// One block of an operand; every pointer has unit stride.

@@ -82,10 +82,8 @@ struct RangeOfSum {
   float replay = 0;
 
   void see(const Ball& x, std::int64_t k) {
-    const std::uint8_t f = x.flags[k];
-    if (f & (kOverflowed | kLeftRange)) flags |= kLeftRange;
-    flags |= f & kMayBeNan;
-    finite &= std::isfinite(x.v[k]) || (f & (kOverflowed | kLeftRange));
+    flags |= inherited(x.flags[k]);
+    finite &= std::isfinite(x.v[k]) || out_of_range(x.flags[k]);
     positive |= x.v[k] > 0;
     negative |= x.v[k] < 0;
     replay += static_cast<float>(x.replay[k]);
@@ -95,11 +93,11 @@ struct RangeOfSum {
     out.replay[at] = replay;
     // Terms that are sums themselves may be of either sign within: then the sizes add up to more than the sum.
     const bool mixed = (positive && negative) || (x.mass && mass > (1 + 0x1p-20) * std::fabs(out.v[at]));
-    if (finite && mass > kMaxFinite && mixed) {
+    if (finite && mixed && some_order_overflows(out.v[at], mass, flags)) {
       own |= kLeftRange;  // some order overflows
       out.replay[at] = std::numeric_limits<double>::quiet_NaN();
     }
-    if (finite && !(std::fabs(out.v[at]) + out.r[at] <= kMaxFinite)) own |= kOverflowed;
+    if (finite) own |= beyond(out.v[at], out.r[at]);
     if (std::isinf(out.v[at]) || (own & kOverflowed))
       own |= kMayBeNan;  // a compensated sum makes NaN of an infinite partial sum
     out.flags[at] = own;
@@ -187,9 +185,8 @@ void evaluate_put_add(const RuleContext& c, MapPart map, const Ball& x, bool ful
     const auto j = static_cast<std::size_t>(to);
     add_terms(x, i, 1, s, j);
     if (!full) continue;
-    if (x.flags[i] & (kOverflowed | kLeftRange)) flags[j] = static_cast<std::uint8_t>(flags[j] | kLeftRange);
-    flags[j] = static_cast<std::uint8_t>(flags[j] | (x.flags[i] & kMayBeNan));
-    if (!std::isfinite(x.v[i]) && !(x.flags[i] & (kOverflowed | kLeftRange))) finite[j] = 0;
+    flags[j] = static_cast<std::uint8_t>(flags[j] | inherited(x.flags[i]));
+    if (!std::isfinite(x.v[i]) && !out_of_range(x.flags[i])) finite[j] = 0;
     sign[j] = static_cast<std::uint8_t>(sign[j] | (x.v[i] > 0 ? 1 : 0) | (x.v[i] < 0 ? 2 : 0));
     replay[j] += static_cast<float>(x.replay[i]);
   }
@@ -198,11 +195,11 @@ void evaluate_put_add(const RuleContext& c, MapPart map, const Ball& x, bool ful
     const auto j = static_cast<std::size_t>(at);
     out.replay[at] = replay[j];
     const bool mixed = sign[j] == 3 || (x.mass && s.mass[j] > (1 + 0x1p-20) * std::fabs(out.v[at]));  // as above
-    if (finite[j] && s.mass[j] > kMaxFinite && mixed) {
+    if (finite[j] && mixed && some_order_overflows(out.v[at], s.mass[j], flags[j])) {
       flags[j] |= kLeftRange;  // some order overflows, whatever the replay's does
       out.replay[at] = std::numeric_limits<double>::quiet_NaN();
     }
-    if (finite[j] && !(std::fabs(out.v[at]) + out.r[at] <= kMaxFinite)) flags[j] |= kOverflowed;
+    if (finite[j]) flags[j] = static_cast<std::uint8_t>(flags[j] | beyond(out.v[at], out.r[at]));
     if (std::isinf(out.v[at]) || (flags[j] & kOverflowed)) flags[j] |= kMayBeNan;
     out.flags[at] = flags[j];
   }
@@ -276,7 +273,7 @@ void evaluate_max(const Node& node, const Ball& x, bool full, Ball& out) {
         low = std::fmax(low, value - r);
         high = std::fmax(high, value + r);
         if (!full) continue;
-        if (x.flags[at] & (kOverflowed | kLeftRange)) flags |= kLeftRange;
+        flags |= static_cast<std::uint8_t>(inherited(x.flags[at]) & (kLeftRange | kUnbounded));
         const auto f = static_cast<float>(x.replay[at]);
         replay = f > replay || f != f ? f : replay;
       }
@@ -313,7 +310,7 @@ void evaluate_first_max(const Node& node, const Ball& x, bool full, Ball& out) {
         out.r[at(i)] = open ? 0.5 : 0.0;
         if (full) {
           out.replay[at(i)] = out.v[at(i)];
-          out.flags[at(i)] = x.flags[at(i)] & kLeftRange;
+          out.flags[at(i)] = x.flags[at(i)] & (kLeftRange | kUnbounded);
         }
       }
     }

@@ -121,7 +121,7 @@ TEST(Interval, Classes) {
   EXPECT_EQ(flagged(kNan, 0, 0, kNan, true).how[0], Judgement::open);  // 0/0 of the formula itself
 
   const Interval open = one(1, kInf);
-  EXPECT_EQ(open.how[0], Judgement::open);
+  EXPECT_EQ(open.how[0], Judgement::unbounded);
   EXPECT_EQ(compare({kNan}, open).range, 1);
   EXPECT_EQ(compare({kNan}, open).outside.size(), 0u);
 }
@@ -236,16 +236,17 @@ TEST(ExcessRatio, OfARadiusBelowTheReferencesOwnErrorIsNotUsedUp) {
 }
 
 TEST(Comparison, AFurtherFormTakesOnlyWhatItAdmits) {
-  const std::vector<double> got = {1.5, 2.5, 7, kInf};
+  const std::vector<double> got = {1.5, 2.5, 7, kInf, kNan};
   for (const bool finite : {true, false}) {
-    const Interval first = interval_of(ball({1, 2, 3, 4}, {0, 0, 0, 0}), Dtype::fp32, "a", finite);
-    const Interval second = interval_of(ball({1, 2.5, 3, kInf}, {0, 0, kInf, 0}), Dtype::fp32, "b", finite);
+    const Interval first = interval_of(ball({1, 2, 3, 4, 5}, {0, 0, 0, 0, 0}), Dtype::fp32, "a", finite);
+    const Interval second = interval_of(ball({1, 2.5, 3, kInf, 5}, {0, 0, kInf, 0, kInf}), Dtype::fp32, "b", finite);
     Comparison found = compare(got, first);
-    EXPECT_EQ(found.outside.size(), 4u);
+    EXPECT_EQ(found.outside.size(), 5u);
     accept_form(got, second, 0, found);
-    // The third is open there and the fourth infinite: of finite inputs that excuses nothing.
-    EXPECT_EQ(found.outside, (finite ? std::vector<std::int64_t>{0, 2, 3} : std::vector<std::int64_t>{0}));
-    EXPECT_EQ(found.range, finite ? 0 : 1);
+    // Of finite inputs an infinity or NaN is excused by no form. The third is a number, and any number is rounding
+    // there.
+    EXPECT_EQ(found.outside, (finite ? std::vector<std::int64_t>{0, 3, 4} : std::vector<std::int64_t>{0}));
+    EXPECT_EQ(found.range, finite ? 1 : 2);
     EXPECT_EQ(found.by_forms, finite ? 1 : 2);
     EXPECT_LE(found.max_ratio, 1);
   }
