@@ -23,8 +23,10 @@ constexpr CodeText kTexts[] = {
      "The reference is finite and no intermediate of a declared form leaves the compute type's range here.",
      "Look for 0/0, inf-inf, exp without a shift, or an uninitialised read.",
      "silu.overflows(x=bf16[5,67],range=spike,seed=1)"},
-    {Code::ac103, "AC103", Verdict::bug, "finite where NaN or infinity is due",
-     "The inputs hold non-finite values that reach this element in every declared form; the kernel hides them.",
+    {Code::ac103, "AC103", Verdict::bug, "not the NaN or infinity that is due",
+     "The inputs hold non-finite values that reach this element in every declared form; the kernel has a finite "
+     "number\n"
+     "there, or another one of NaN and the infinities.",
      "Comparisons with NaN are false: a max or clamp written with < may drop the NaN.",
      "relu.drops_nan(x=bf16[2,1025],range=specials,seed=1)"},
     {Code::ac104, "AC104", Verdict::bug, "gradient differs from differences of the op itself",

@@ -420,6 +420,11 @@ std::optional<reference::Regrouped> CaseReference::regrouped(std::size_t form, P
   return reference::regrouped(*at.recording.graph, leaves(form, pass), node, arithmetic, held);
 }
 
+bool CaseReference::adds_up(std::size_t form, Pass pass, const std::string& name) {
+  const Evaluated& at = form_at(form);
+  return reference::adds_up(*at.recording.graph, node_of(at, pass, name));
+}
+
 bool CaseReference::tame() {
   Evaluated& first = form_at(op_.tried_first);
   const auto& each = first.at(Pass::forward, reference::Radii::each).of;

@@ -117,6 +117,8 @@ class CaseReference {
   /// contract fixes the order of sums, or where they would take longer than a few tenths of a second.
   std::optional<reference::Regrouped> regrouped(std::size_t form, Pass pass, const std::string& name,
                                                 std::span<const double> held = {});
+  /// Whether there is something to regroup on the way to a tensor.
+  bool adds_up(std::size_t form, Pass pass, const std::string& name);
   /// Elements of a gradient that the formula leaves open, since a choice stands between them and an input that is not
   /// finite.
   std::vector<char> behind_choices(std::size_t form, Pass pass, const std::string& name);

@@ -84,8 +84,7 @@ std::string added_otherwise(const WrongTensor& wrong) {
       {0, 1, "the buffer holds the gradient alone: it was overwritten, not added to"},
       {1, 0, "the buffer holds what it held: nothing was added"},
       {1, 2, "the buffer holds what it held and the gradient twice: it was added two times"},
-      {2, 1, "the buffer holds what it held twice and the gradient: it was added to itself"},
-      {1, -1, "the buffer holds what it held less the gradient: it was subtracted"}};
+      {2, 1, "the buffer holds what it held twice and the gradient: it was added to itself"}};
   for (const Instead& instead : kAll) {
     const bool fits = std::ranges::all_of(wrong.comparison.outside, [&](std::int64_t at) {
       const auto i = static_cast<std::size_t>(at);
@@ -136,6 +135,10 @@ std::string alike(const WrongTensor& wrong) {
   };
   if (each([&](std::size_t i) { return std::isinf(due.low[i]) && due.low[i] == due.high[i] && std::isfinite(got[i]); }))
     return "finite where the value overflows to infinity: it is clamped or saturates";
+  if (each([&](std::size_t i) { return std::isinf(due.value[i]) && std::isnan(got[i]); }))
+    return "NaN where infinity is due: inf-inf or 0 times infinity on the way";
+  if (each([&](std::size_t i) { return std::isinf(due.value[i]) && got[i] == -due.value[i]; }))
+    return "the infinity of the other sign";
   if (each([&](std::size_t i) {
         return due.value[i] == 0 && due.low[i] == 0 && due.high[i] == 0 && got[i] != 0 && std::isfinite(got[i]);
       }))
@@ -518,6 +521,30 @@ std::string surely_low_accumulation(const WrongTensor& wrong) {
   return low ? words_of(wrong, *low) : "";
 }
 
+namespace {
+
+/// Shares of the elements outside whose error is of the sign of their value.
+double outward(const WrongTensor& wrong, const std::vector<double>& values) {
+  double out = 0;
+  for (const std::int64_t at : wrong.comparison.outside) {
+    const auto i = static_cast<std::size_t>(at);
+    out += std::fabs(values[i]) > std::fabs(wrong.interval.value[i]);
+  }
+  return out / static_cast<double>(wrong.comparison.outside.size());
+}
+
+/// Roundings go either way. Whether the kernel's errors all go one way where those of the replays do not.
+bool goes_one_way(const WrongTensor& wrong, const LowSums& sums) {
+  constexpr std::size_t kFewest = 16;  // fewer may be of one sign by chance
+  if (wrong.comparison.outside.size() < kFewest) return false;
+  const double kernel = outward(wrong, wrong.got);
+  return std::ranges::all_of(sums.replays, [&](const std::vector<double>& replay) {
+    return std::fabs(kernel - outward(wrong, replay)) > 0.25;
+  });
+}
+
+}  // namespace
+
 std::string explained_by_low_accumulation(const WrongTensor& wrong) {
   if (wrong.tensor.shape.count() > kLargestReplay) return "";
   const std::vector<double> held = wrong.pass != Pass::forward && wrong.run.accumulates(wrong.tensor.name)
@@ -525,6 +552,7 @@ std::string explained_by_low_accumulation(const WrongTensor& wrong) {
                                        : std::vector<double>();
   const LowFit low = likeliest_low(wrong, held);
   if (!of_that_size(low.fit)) return "";
+  if (low.fit.equal < 0.75 && goes_one_way(wrong, low.sums)) return "";
   if (low.fit.equal < 0.75 && wrong_at_exact_sums(wrong, low.form, low.scope, format(low.dtype), low.where)) return "";
   return words_of(wrong, low);
 }

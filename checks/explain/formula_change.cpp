@@ -159,6 +159,12 @@ std::string explained_by_flushing(const WrongTensor& wrong) {
         },
         may_divide ? ", or divides by what overflows" : "");
   if (wrong.run.reference.tame()) return "";  // nothing on the way is near to being subnormal
+  // Who flushes writes no subnormal number.
+  if (std::ranges::any_of(wrong.comparison.outside, [&](std::int64_t at) {
+        const double size = std::fabs(wrong.got[static_cast<std::size_t>(at)]);
+        return size != 0 && size < kFp32.min_normal();
+      }))
+    return "";
   std::vector<std::int64_t> left = wrong.comparison.outside;
   for (const std::size_t form : wrong.run.reference.forms()) {
     const Interval wide =

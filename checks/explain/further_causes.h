@@ -1,20 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causes that are looked for once a tensor is judged wrong and no changed formula or short accumulator explains it:
-// another call of the same op, an unstable algebra, a condition on the data, small errors everywhere. Like every cause
-// they convict nobody.
+// a condition on the data, small errors everywhere. Like every cause they convict nobody.
 #pragma once
 
 #include "checks/case/wrong_tensor.h"
 #include "checks/explain/notes.h"
 
 namespace ampcheck::checks {
-
-/// Words if the tensor is right for the call with one attribute at another value, an optional input left out, or other
-/// indices.
-std::string right_for_another_call(const WrongTensor& wrong);
-
-/// Words if replays in fp32 of an equal but unstable algebra are wrong by as much, and at the same elements.
-std::string unstable_algebra(const WrongTensor& wrong);
 
 /// Words if the wrong elements are those at which an input or cotangent of the tensor's shape is zero, beyond or below
 /// a number.

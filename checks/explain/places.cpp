@@ -118,6 +118,7 @@ class Patterns {
   }
 
   std::string by_diagonal() const {
+    if (grid_.rows < 2 || grid_.columns < 2) return "";  // a vector has no diagonal
     const auto beyond = [&](std::int64_t i) { return grid_.column(i) - grid_.row(i); };
     if (holds([&](std::int64_t i) { return beyond(i) == 0; })) return "only on the diagonal";
     if (holds([&](std::int64_t i) { return beyond(i) > 0; })) return "only above the diagonal: the upper triangle";
@@ -165,14 +166,26 @@ namespace {
 using Elements = std::vector<std::int64_t>;
 
 /// In one column, or in the tail of each row.
-std::string in_columns(const Marks& columns, std::int64_t width) {
+std::string in_columns(const Marks& columns, std::int64_t width, bool one_row) {
   // A tail where it alone follows full vectors of 4 or more; otherwise it may be one column as well as another.
   if (width > 1 && columns.count == 1 && columns.first == width - 1)
     return width % 4 == 1 ? "only in the last column: the tail of each row" : "only in the last column";
   for (const std::int64_t vector : {8, 4, 16, 32, 64, 128})
     if (width > vector && width % vector != 0 && columns.first >= width / vector * vector)
       return "only after the last full vector of " + std::to_string(vector) + ": the tail of each row";
-  return width > 1 && columns.count == 1 ? "only in column " + std::to_string(columns.first) : "";
+  if (width < 2 || columns.count != 1) return "";
+  return fmt::format("only {} {}", one_row ? "element" : "in column", columns.first);
+}
+
+/// In nearly all of the full vectors of a row, and nowhere behind them.
+std::string in_full_vectors(const Marks& columns, std::int64_t width) {
+  for (const std::int64_t vector : {4, 8, 16, 32, 64, 128}) {
+    const std::int64_t full = width / vector * vector;
+    if (width - full < 2 || full < 16 || columns.last >= full) continue;
+    if (columns.last >= full - vector && 10 * columns.count >= 9 * full)
+      return fmt::format("only in full vectors of {}: the tail behind them is right", vector);
+  }
+  return "";
 }
 
 /// Most of what lies beyond an element, and nothing before.
@@ -210,7 +223,8 @@ std::string place(const Comparison& comparison, const Shape& shape) {
   const Marks columns(width, outside, [&](std::int64_t i) { return i % width; }),
       failed_rows(rows, outside, [&](std::int64_t i) { return i / width; });
   if (rows > 1 && outside.size() == 1) return "";  // one element is in some row and column
-  if (std::string words = in_columns(columns, width); !words.empty()) return words;
+  for (const auto& words : {in_columns(columns, width, rows < 2), in_full_vectors(columns, width)})
+    if (!words.empty()) return words;
   if (rows > 1 && failed_rows.count == 1)
     return failed_rows.first == rows - 1 ? "only in the last row" : "only in row " + std::to_string(failed_rows.first);
   if (std::string words = from_on(outside, shape.count()); !words.empty()) return words;

@@ -8,11 +8,13 @@
 #include <tuple>
 
 #include "checks/case/row_part.h"
+#include "checks/explain/another_call.h"
 #include "checks/explain/departures.h"
 #include "checks/explain/diagnosis.h"
 #include "checks/explain/formula_change.h"
 #include "checks/explain/places.h"
 #include "checks/judge/kinks.h"
+#include "checks/judge/overwriting_twin.h"
 
 namespace ampcheck::checks {
 
@@ -158,6 +160,12 @@ void explain(const WrongTensor& wrong, Notes& notes, CheckResult& check) {
     return;
   }
   if (check.code != Code::ac101) return;
+  bool as_zero = false;
+  if (const std::string words = without_subnormals(wrong, as_zero); !words.empty()) {
+    if (as_zero) check.find(Code::ac303);
+    check.cause = words;
+    return;
+  }
   if (const std::string words = truncated(wrong, notes); !words.empty()) {
     check.find(Code::ac305);
     check.cause = words;
@@ -185,6 +193,14 @@ void classify(const WrongTensor& wrong, const std::vector<std::int64_t>& unexpla
               const std::vector<Subject>& together, Notes& notes, CheckResult& check) {
   check.find(code_of(wrong));
   check.cause = check.code == Code::ac408 ? added_otherwise(wrong) : "";
+  if (check.code == Code::ac408 && check.cause.empty()) {
+    const CheckResult on_zeros = judged_on_zeros(wrong);
+    if (on_zeros.failed > 0) {  // the old content has no part in it
+      check.find(on_zeros.code);
+      check.cause = on_zeros.cause;
+      return;
+    }
+  }
   if (check.cause.empty()) check.cause = likely_cause(wrong);
   if (at_a_kink(wrong, unexplained, together, notes, check) || !wrong.run.options.explain) return;
   explain(wrong, notes, check);

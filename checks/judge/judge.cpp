@@ -87,9 +87,10 @@ double headroom_used(CaseRun& run, const Subject& subject, Pass pass, std::span<
 }
 
 /// Where an infinite input makes the formula infinite, a regrouping may take infinity from infinity:
-/// a + t (b - a) for (1 - t) a + t b.
-bool infinity_undone(const Interval& interval, std::size_t i, double got) {
-  return !interval.leaves_finite && std::isinf(interval.value[i]) && std::isnan(got);
+/// a + t (b - a) for (1 - t) a + t b. Where nothing is added up, there is nothing to regroup.
+bool infinity_undone(const WrongTensor& wrong, std::size_t i) {
+  return !wrong.interval.leaves_finite && std::isinf(wrong.interval.value[i]) && std::isnan(wrong.got[i]) &&
+         wrong.run.reference.adds_up(wrong.run.reference.forms().front(), wrong.pass, wrong.tensor.name);
 }
 
 /// Whether a number may be rounded otherwise than any form's: infinite or NaN where the value is finite, or off by
@@ -102,7 +103,7 @@ bool may_be_regrouped(const WrongTensor& wrong) {
   return std::any_of(wrong.comparison.outside.begin(), wrong.comparison.outside.end(), [&](std::int64_t at) {
     const auto i = static_cast<std::size_t>(at);
     const double got = wrong.got[i], value = wrong.interval.value[i];
-    if (infinity_undone(wrong.interval, i, got)) return true;
+    if (infinity_undone(wrong, i)) return true;
     return std::isfinite(value) && !(std::fabs(got - value) > kLittle * largest && std::isfinite(got));
   });
 }
@@ -144,7 +145,7 @@ std::optional<Comparison> right_if_regrouped(const WrongTensor& wrong, std::span
         widened->low[i] = std::min(widened->low[i], low);
         widened->high[i] = std::max(widened->high[i], high);
       };
-      if (infinity_undone(wrong.interval, i, got)) {
+      if (infinity_undone(wrong, i)) {
         ++left.range;
         widen(-HUGE_VAL, HUGE_VAL);
         return true;

@@ -108,6 +108,22 @@ std::string wrong_shares(const Suspect& of, const KinkLimits& limits, std::size_
   return "";
 }
 
+/// Whether some element outside stands at a kink that the op declares for that input: at the others any subgradient is
+/// right.
+bool at_declared_kink(const Suspect& of, const std::string& input) {
+  const auto values = of.run.reference.inputs().find(input);
+  const TensorSpec* const spec = of.run.op.signature.input(input);
+  return std::ranges::any_of(of.run.op.signature.kinks, [&](const Kink& kink) {
+    if (kink.input != input) return false;
+    if (values == of.run.reference.inputs().end() || spec == nullptr || values->second.size() != of.got.size())
+      return true;  // which number the element follows from is not known
+    const double near = kLarge + 2 * format(of.run.call.dtype(*spec)).unit_roundoff() * std::fabs(kink.at);
+    return std::ranges::any_of(of.outside, [&](std::int64_t i) {
+      return std::fabs(values->second[static_cast<std::size_t>(i)] - kink.at) <= near;
+    });
+  });
+}
+
 /// at_kink() with nudges of that size; `undecided`: whether they were too small for some choice.
 AtKink nudged_kink(const Suspect& of, double nudge, bool& undecided) {
   KinkLimits limits(of.run, of.tensor, of.pass, of.interval, nudge);
@@ -155,10 +171,7 @@ AtKink nudged_kink(const Suspect& of, double nudge, bool& undecided) {
   std::size_t open = 0;
   if (const std::string words = wrong_shares(of, limits, open); !words.empty())
     return {AtKink::Kind::no_subgradient, words};
-  const std::vector<Kink>& kinks = of.run.op.signature.kinks;
-  const bool declared =
-      std::any_of(kinks.begin(), kinks.end(), [&](const Kink& kink) { return kink.input == limits.input(); });
-  return excused(declared ? AtKink::Kind::undeclared : AtKink::Kind::subgradient,
+  return excused(at_declared_kink(of, limits.input()) ? AtKink::Kind::undeclared : AtKink::Kind::subgradient,
                  open > 0 ? " (so many elements tie that their sums were not compared one by one)" : "");
 }
 

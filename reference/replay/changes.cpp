@@ -11,13 +11,6 @@
 
 namespace ampcheck::reference {
 
-namespace {
-
-/// What kernels add so as not to divide by zero.
-constexpr double kEps[] = {1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5};
-
-}  // namespace
-
 FormulaChanges::FormulaChanges(const Graph& graph, const std::vector<std::pair<Expr, Values>>& leaves, Expr target,
                                const NodeNames& names, std::int64_t most,
                                const std::function<bool(const Change&, const Values&)>& see, const std::string& only)
@@ -38,8 +31,12 @@ FormulaChanges::FormulaChanges(const Graph& graph, const std::vector<std::pair<E
     if (!needed_[id] || given(static_cast<int>(id))) continue;
     for (const int arg : graph.node(static_cast<int>(id)).args) needed_[static_cast<std::size_t>(arg)] = 1;
     cost_ += cost(graph.node(static_cast<int>(id)));
-    if (is_share(graph.node(static_cast<int>(id))))
-      counts_.insert(std::round(1 / graph.node(static_cast<int>(id)).value));
+    const Node& node = graph.node(static_cast<int>(id));
+    if (is_share(node)) counts_.insert(std::round(1 / node.value));
+    // The formula's own eps may stand at a second place.
+    if (node.primitive != Primitive::add) continue;
+    const Node& term = graph.node(node.args[1]);
+    if (term.primitive == Primitive::constant && term.value > 0 && term.value < 1) eps_.insert(term.value);
   }
 }
 
@@ -175,7 +172,13 @@ void FormulaChanges::quotient_change(int id, const Node& node) {
   const auto arg = [&](std::size_t k) { return text(node.args[k]); };
   const Values a = spread(node, 0), b = spread(node, 1);
   with(id, a, "without dividing by " + arg(1));
-  for (const double eps : kEps) {
+  // A count that is no constant of its own, as D - 1.
+  const Values& divisor = values(node.args[1]);
+  if (const double n = divisor.size() == 1 ? divisor[0] : 0; n >= 2 && n == std::floor(n))
+    for (const double other : {n + 1, n - 1})
+      with(id, map(a, [=](double v) { return v / other; }),
+           fmt::format("with 1/{} for 1/{}: the count is off by one", other, n));
+  for (const double eps : eps_) {
     Values guarded = a;
     for (std::size_t i = 0; i < guarded.size(); ++i) guarded[i] /= b[i] + eps;
     with(id, std::move(guarded), fmt::format("with an eps of {} added to {}", eps, arg(1)));
@@ -190,7 +193,7 @@ void FormulaChanges::quotient_change(int id, const Node& node) {
 
 void FormulaChanges::logarithm_change(int id, const Node& node) {
   const auto arg = [&](std::size_t k) { return text(node.args[k]); };
-  for (const double eps : kEps)
+  for (const double eps : eps_)
     with(id, map(values(node.args[0]), [=](double v) { return std::log(v + eps); }),
          fmt::format("with an eps of {} added to {}", eps, arg(0)));
   with(id, map(values(node.args[0]), [](double v) { return std::log2(v); }),
@@ -243,7 +246,7 @@ void FormulaChanges::pow_change(int id, const Node& node) {
   power([](double v, double) { return v; }, fmt::format("with {} not raised to {}", base, exponent));
   power([](double v, double) { return v * v; },
         fmt::format("with exponent 2 for {} of {}: a fixed exponent", exponent, base));
-  for (const double eps : kEps)
+  for (const double eps : eps_)
     power([=](double v, double q) { return std::pow(v + eps, q); },
           fmt::format("with an eps of {} added to {}", eps, base));
 }

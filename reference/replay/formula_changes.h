@@ -162,7 +162,8 @@ class FormulaChanges {
   const std::string& only_;
   PlainEvaluator<Fp64Policy> evaluator_;
   std::vector<int> given_;
-  std::set<double> counts_;  ///< of the means
+  std::set<double> eps_ = {1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5};  ///< what kernels add so as not to divide by zero
+  std::set<double> counts_;                                        ///< of the means
   std::vector<char> needed_;
   bool going_ = true;
 };

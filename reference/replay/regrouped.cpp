@@ -383,6 +383,26 @@ std::vector<char> behind_choices(const Graph& graph, const std::vector<std::pair
   return marks[last];
 }
 
+bool adds_up(const Graph& graph, Expr target) {
+  std::vector<char> needed(static_cast<std::size_t>(target.id) + 1, 0);
+  needed[static_cast<std::size_t>(target.id)] = 1;
+  for (int id = target.id; id >= 0; --id) {
+    if (!needed[static_cast<std::size_t>(id)]) continue;
+    const Node& node = graph.node(id);
+    switch (node.primitive) {
+      case Primitive::add:
+      case Primitive::sub:
+      case Primitive::sum:
+      case Primitive::cumsum:
+      case Primitive::matmul:
+      case Primitive::put_add: return true;
+      default: break;
+    }
+    for (const int arg : node.args) needed[static_cast<std::size_t>(arg)] = 1;
+  }
+  return false;
+}
+
 double operations_of(const Graph& graph, Expr target) {
   std::vector<char> needed(static_cast<std::size_t>(target.id) + 1, 0);
   needed[static_cast<std::size_t>(target.id)] = 1;

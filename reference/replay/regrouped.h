@@ -36,6 +36,9 @@ Regrouped regrouped(const Graph& graph, const std::vector<std::pair<Expr, std::v
 std::vector<char> behind_choices(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves,
                                  Expr target);
 
+/// Whether there is something to regroup on the way to a target: a sum or difference.
+bool adds_up(const Graph& graph, Expr target);
+
 /// How many operations that takes.
 double operations_of(const Graph& graph, Expr target);
 

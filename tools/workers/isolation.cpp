@@ -33,7 +33,21 @@ constexpr auto kSlow = std::chrono::seconds(10);  ///< after which a case is cal
 constexpr auto kMercy = std::chrono::seconds(2);  ///< between SIGTERM and SIGKILL
 constexpr std::size_t kMostReply = 256 << 20;
 constexpr std::size_t kShownOutput = 600;
+constexpr std::size_t kReadOutput = 1 << 16;  ///< of what a case printed, the end
 constexpr int kMostAttempts = 100;
+
+/// The first line that names an assertion or an error; at most what is shown of the end.
+std::string telling_line(const std::string& text) {
+  for (std::size_t start = 0; start < text.size();) {
+    const std::size_t end = std::min(text.find('\n', start), text.size());
+    std::string line = text.substr(start, end - start), lower = line;
+    for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    for (const char* const word : {"assert", "error", "what():", "fatal"})
+      if (lower.find(word) != std::string::npos) return line.substr(0, kShownOutput);
+    start = end + 1;
+  }
+  return "";
+}
 
 /// A descriptor that closes itself.
 class Descriptor {
@@ -202,18 +216,21 @@ class WorkerPool::Worker {
     return end_text(status_) + (text.empty() ? "" : "; it had printed: " + text);
   }
 
-  /// The end of what was printed since the case began: an earlier one may be of another op.
+  /// The end of what was printed since the case began (an earlier one may be of another op), and before it the line
+  /// that says why, which a long backtrace pushes out of sight.
   std::string printed() const {
-    std::string text(kShownOutput, '\0');
-    const off_t size = output_size(), from = std::max<off_t>(printed_before_, size - static_cast<off_t>(kShownOutput));
+    const off_t size = output_size(), from = std::max<off_t>(printed_before_, size - static_cast<off_t>(kReadOutput));
     if (size <= from) return "";
-    text.resize(static_cast<std::size_t>(size - from));
+    std::string text(static_cast<std::size_t>(size - from), '\0');
     const ssize_t got = pread(output_.get(), text.data(), text.size(), from);
     text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
     while (!text.empty() && text.back() == '\n') text.pop_back();
-    for (char& c : text)
+    const std::string end = text.size() > kShownOutput ? text.substr(text.size() - kShownOutput) : text;
+    const std::string why = end.size() < text.size() ? telling_line(text) : "";
+    std::string shown = why.empty() || end.find(why) != std::string::npos ? end : why + " ... " + end;
+    for (char& c : shown)
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-    return text;
+    return shown;
   }
 
  private:
