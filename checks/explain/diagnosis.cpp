@@ -135,6 +135,10 @@ std::string alike(const WrongTensor& wrong) {
   };
   if (each([&](std::size_t i) { return std::isinf(due.low[i]) && due.low[i] == due.high[i] && std::isfinite(got[i]); }))
     return "finite where the value overflows to infinity: it is clamped or saturates";
+  if (each([&](std::size_t i) { return std::isnan(due.value[i]) && std::isfinite(got[i]); }))
+    return "finite where NaN is due: the NaN is dropped";
+  if (each([&](std::size_t i) { return std::isinf(due.value[i]) && std::isfinite(got[i]); }))
+    return "finite where infinity is due";
   if (each([&](std::size_t i) { return std::isinf(due.value[i]) && std::isnan(got[i]); }))
     return "NaN where infinity is due: inf-inf or 0 times infinity on the way";
   if (each([&](std::size_t i) { return std::isinf(due.value[i]) && got[i] == -due.value[i]; }))

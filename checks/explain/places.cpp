@@ -177,12 +177,15 @@ std::string in_columns(const Marks& columns, std::int64_t width, bool one_row) {
   return fmt::format("only {} {}", one_row ? "element" : "in column", columns.first);
 }
 
-/// In nearly all of the full vectors of a row, and nowhere behind them.
-std::string in_full_vectors(const Marks& columns, std::int64_t width) {
+/// In nearly all of the full vectors of a row, and nowhere behind them, so many that chance would not spare these.
+std::string in_full_vectors(const Marks& columns, std::int64_t width, std::int64_t rows, std::size_t outside) {
+  constexpr double kFewestBits = 8;
   for (const std::int64_t vector : {4, 8, 16, 32, 64, 128}) {
     const std::int64_t full = width / vector * vector;
     if (width - full < 2 || full < 16 || columns.last >= full) continue;
-    if (columns.last >= full - vector && 10 * columns.count >= 9 * full)
+    const double bits = bits_of_choice(static_cast<std::size_t>(rows * width), outside) -
+                        bits_of_choice(static_cast<std::size_t>(rows * full), outside);
+    if (columns.last >= full - vector && 10 * columns.count >= 9 * full && bits >= kFewestBits)
       return fmt::format("only in full vectors of {}: the tail behind them is right", vector);
   }
   return "";
@@ -223,7 +226,8 @@ std::string place(const Comparison& comparison, const Shape& shape) {
   const Marks columns(width, outside, [&](std::int64_t i) { return i % width; }),
       failed_rows(rows, outside, [&](std::int64_t i) { return i / width; });
   if (rows > 1 && outside.size() == 1) return "";  // one element is in some row and column
-  for (const auto& words : {in_columns(columns, width, rows < 2), in_full_vectors(columns, width)})
+  for (const auto& words :
+       {in_columns(columns, width, rows < 2), in_full_vectors(columns, width, rows, outside.size())})
     if (!words.empty()) return words;
   if (rows > 1 && failed_rows.count == 1)
     return failed_rows.first == rows - 1 ? "only in the last row" : "only in row " + std::to_string(failed_rows.first);

@@ -163,7 +163,7 @@ void explain(const WrongTensor& wrong, Notes& notes, CheckResult& check) {
   bool as_zero = false;
   if (const std::string words = without_subnormals(wrong, as_zero); !words.empty()) {
     if (as_zero) check.find(Code::ac303);
-    check.cause = words;
+    check.cause = check.cause.empty() || as_zero ? words : check.cause + "; " + words;
     return;
   }
   if (const std::string words = truncated(wrong, notes); !words.empty()) {

@@ -171,8 +171,11 @@ AtKink nudged_kink(const Suspect& of, double nudge, bool& undecided) {
   std::size_t open = 0;
   if (const std::string words = wrong_shares(of, limits, open); !words.empty())
     return {AtKink::Kind::no_subgradient, words};
-  return excused(at_declared_kink(of, limits.input()) ? AtKink::Kind::undeclared : AtKink::Kind::subgradient,
-                 open > 0 ? " (so many elements tie that their sums were not compared one by one)" : "");
+  const bool declared = at_declared_kink(of, limits.input());
+  return excused(declared ? AtKink::Kind::undeclared : AtKink::Kind::subgradient,
+                 open > 0   ? " (so many elements tie that their sums were not compared one by one)"
+                 : declared ? " (what a formula takes at a tie: ampcheck explain formulas)"
+                            : "");
 }
 
 }  // namespace

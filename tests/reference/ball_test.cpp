@@ -401,6 +401,39 @@ TEST(BallR9, Overflow) {
   for (const int flag : chosen.flags) EXPECT_EQ(flag, 0);
 }
 
+/// No order of a sum meets more than its terms of one sign.
+TEST(BallR9, AnOrderOverflowsByTheTermsOfOneSign) {
+  Graph g;
+  const Expr x = g.input("x", {4});
+  const double big = static_cast<double>(3e38f);
+  EXPECT_EQ(evaluate(sum(x, 0), {{x, {big, -big, 1, 1}}}).flags[0], 0);
+  EXPECT_EQ(evaluate(sum(x, 0), {{x, {big, -big, big, 1}}}).flags[0] & kLeftRange, kLeftRange);
+}
+
+TEST(BallR9, WhatOverflowsToMinusInfinityIsZeroToExp) {
+  Graph g;
+  const Expr x = g.input("x", {2});
+  const double big = static_cast<double>(3e38f);
+  const Expr z = x + x, low = sum(exp(z), 0), flat = tanh(z);
+  EXPECT_EQ(evaluate(low, {{x, {-big, 1}}}).flags[0], 0);
+  EXPECT_EQ(evaluate(low, {{x, {big, 1}}}).flags[0] & kLeftRange, kLeftRange);
+  for (const int flag : evaluate(flat, {{x, {-big, big}}}).flags) EXPECT_EQ(flag, 0);
+  // inf - inf on the way: not a number
+  EXPECT_NE(evaluate(exp(z - z * 2.0), {{x, {-big, 1}}}).flags[0], 0);
+}
+
+/// exp(x - y) of numbers whose rounding is larger than they are apart: in range, but anything.
+TEST(BallR9, ARadiusWithoutABoundIsNoOverflow) {
+  Graph g;
+  const Expr x = g.input("x", {2});
+  const double big = static_cast<double>(3e38f);
+  const Expr e = exp(tanh(x) * x - x);
+  const Out wide = evaluate(e, {{x, {big, 1}}});
+  EXPECT_EQ(wide.flags[0], kUnbounded);
+  EXPECT_EQ(evaluate(e * 2.0 + 1.0, {{x, {big, 1}}}).flags[0], kUnbounded);
+  EXPECT_EQ(wide.flags[1], 0);
+}
+
 TEST(BallR10, Choices) {
   Fixture f(3);
   const Values a = {1, 2, 3}, r = {0.1, 0.1, 0.1};

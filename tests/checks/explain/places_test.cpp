@@ -123,6 +123,8 @@ const Pattern kPatterns[] = {
      "only in every 9th element from 5 on"},
     {"checkerboard", "fp32[5,8]", [](std::int64_t r, std::int64_t c) { return (r + c) % 2 == 1; },
      "only where row + column is odd: every other element, as of a checkerboard"},
+    {"full_vectors", "fp32[3,67]", [](std::int64_t, std::int64_t c) { return c < 64; },
+     "only in full vectors of 4: the tail behind them is right"},
     {"diagonal", "fp32[5,7]", [](std::int64_t r, std::int64_t c) { return r == c; }, "only on the diagonal"},
     {"above_the_diagonal", "fp16[6,6]", [](std::int64_t r, std::int64_t c) { return c > r; },
      "only above the diagonal: the upper triangle"},
