@@ -11,6 +11,7 @@
 #include "checks/case/wrong_tensor.h"
 #include "checks/judge/by_rows.h"
 #include "checks/judge/classify.h"
+#include "checks/judge/one_sided.h"
 #include "src/elements.h"
 #include "src/rounding.h"
 
@@ -191,6 +192,8 @@ CheckResult judge_whole(const Launch& of, const Subject& subject, std::span<cons
   const std::vector<double> values = to_doubles(subject.got);
   FormComparison with_forms = compare_with_forms(of.run, tensor, of.pass, values, held);
   Comparison& comparison = with_forms.comparison;
+  const bool else_right = comparison.outside.empty();
+  const std::string one_sided = judge_one_sided(of.run, tensor, of.pass, values, with_forms.nearest, comparison);
   const WrongTensor wrong{of.run, tensor, of.pass, values, with_forms.nearest, comparison};
   std::vector<std::int64_t> unexplained = comparison.outside;
   if (!forms_are_listed(of.run)) {
@@ -211,6 +214,12 @@ CheckResult judge_whole(const Launch& of, const Subject& subject, std::span<cons
   for (const std::int64_t i : comparison.outside)
     check.max_ratio = std::max(check.max_ratio, excess_ratio(wrong.interval, i, values[static_cast<std::size_t>(i)]));
   check.worst = worst_elements(comparison, wrong.interval, subject.got, values);
+  if (else_right && !one_sided.empty()) {  // no replay has a number there
+    const bool finite = std::isfinite(values[static_cast<std::size_t>(comparison.outside.front())]);
+    check.find(finite ? Code::ac101 : Code::ac102);
+    check.cause = one_sided;
+    return check;
+  }
   classify(wrong, unexplained, of.subjects, of.notes, check);
   return check;
 }
@@ -294,6 +303,7 @@ void save(Dump* dump, const Written& tensor, const TensorView& view, CaseRun& ru
   const std::vector<double> got = to_doubles(view);
   Interval interval = run.reference.interval(run.reference.forms().front(), pass, tensor.name, tensor.dtype, held);
   Comparison comparison = compare(got, interval);
+  judge_one_sided(run, tensor, pass, got, interval, comparison);
   widen_by_forms(run, tensor, pass, held, got, comparison, interval);
   if (!comparison.outside.empty() && !forms_are_listed(run) && !run.options.as_written) {
     Notes notes;
