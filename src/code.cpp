@@ -53,12 +53,12 @@ constexpr CodeText kTexts[] = {
      "replay\n"
      "of the contract; in fp32 storage only. p is that of an exact sign test, corrected for the number of tests in a "
      "run.",
-     "Round the accumulator to nearest: look for truncating conversions, integer shifts, or a rounding mode that was "
-     "set.\n"
+     "Round the accumulator to nearest: look for a rounding mode that was set (an accumulator that truncates is "
+     "AC305).\n"
      "Matrix units of GPUs truncate by design: ampcheck does not make this test on them. Where a row shares its "
      "error,\n"
      "compute its statistics in fp32 with functions as accurate as declared, or declare the accuracy that they have.",
-     "mean.truncating(x=bf16[5,7],seed=1)"},
+     "rms_norm.eps_outside(x=fp32[5,7],seed=1)"},
     {Code::ac106, "AC106", Verdict::bug, "forward mode and backward contradict each other",
      "<v, J u> = <J^T v, u> for any tangent u and cotangent v, whatever the op computes. The op has no formula, so J u "
      "by its\n"
@@ -111,6 +111,12 @@ constexpr CodeText kTexts[] = {
      "gradient that the formula declares there, but other numbers. This is reported, and no case fails by it.",
      "Nothing, or declare the kernel's convention: < for <= in the formula's condition, or another form.",
      "relu.one_at_zero(x=bf16[5,7],range=zeros,seed=1)"},
+    {Code::ac206, "AC206", Verdict::non_smooth, "not the subgradient that the op declares",
+     "The formula has a kink at these inputs, and the op declares the gradient there. The kernel has another one.",
+     "Give the gradient that the formula has at a tie (ampcheck explain formulas), or do not declare the kink: then "
+     "any\n"
+     "number between the one-sided derivatives is right, and reported.",
+     "clamp.zero_at_bounds(x=bf16[5,7],seed=1)"},
     {Code::ac301, "AC301", Verdict::precision_contract, "accumulates in a lower precision than declared",
      "The value lies outside the interval of the declared precision. The same sum, kept in a lower precision, gives "
      "such\n"
@@ -143,7 +149,9 @@ constexpr CodeText kTexts[] = {
     {Code::ac305, "AC305", Verdict::precision_contract, "rounds toward zero",
      "The value leaves the interval of the declared contract, and nearly all of the kernel's numbers are the "
      "reference's, cut off at the digits\n"
-     "of the storage type where the nearest number is due: a conversion that drops bits.",
+     "of the storage type where the nearest number is due: a conversion that drops bits. Or sums of mirrored data "
+     "round\n"
+     "toward zero draw after draw: an accumulator that drops bits.",
      "Convert with rounding to nearest, as __float2bfloat16_rn does; a shift by 16 bits truncates.",
      "add.truncates(x=bf16[5,7],seed=1)"},
     {Code::ac401, "AC401", Verdict::structural, "result depends on what the output buffer held",

@@ -45,6 +45,7 @@ enum class Code : std::uint8_t {
   ac203,
   ac204,
   ac205,
+  ac206,
   ac301,
   ac302,
   ac303,

@@ -82,7 +82,6 @@ std::string added_otherwise(const WrongTensor& wrong) {
   };
   static constexpr Instead kAll[] = {
       {0, 1, "the buffer holds the gradient alone: it was overwritten, not added to"},
-      {1, 0, "the buffer holds what it held: nothing was added"},
       {1, 2, "the buffer holds what it held and the gradient twice: it was added two times"},
       {2, 1, "the buffer holds what it held twice and the gradient: it was added to itself"}};
   for (const Instead& instead : kAll) {

@@ -131,7 +131,10 @@ bool at_a_kink(const WrongTensor& wrong, const std::vector<std::int64_t>& unexpl
   if (check.code != Code::ac101 && kink.kind != AtKink::Kind::subgradient) kink = {};
   switch (kink.kind) {
     case AtKink::Kind::none: notes.plainly_wrong.insert(wrong.tensor.name); return false;
-    case AtKink::Kind::undeclared: check.cause = kink.words; return true;
+    case AtKink::Kind::undeclared:
+      check.find(Code::ac206);
+      check.cause = kink.words;
+      return true;
     case AtKink::Kind::subgradient:
       check.find(Code::ac205);
       check.cause.clear();
