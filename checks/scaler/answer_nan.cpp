@@ -50,6 +50,13 @@ Tail norms(const Timeline& t) {
   return tail_of(t, bad_norm, [](const Moment& m) { return m.norm.has_value(); });
 }
 
+/// Megatron prints no loss where it is NaN: lines without one that count no skip.
+Tail without_loss(const Timeline& t) {
+  if (!t.loss_known) return {};
+  return tail_of(
+      t, [](const Moment& m) { return !m.loss && !m.skip(); }, [](const Moment& m) { return m.counted.has_value(); });
+}
+
 /// "the scale went from 2^18 to 1 meanwhile".
 std::string meanwhile(const Timeline& t, const Moment& from) {
   const std::optional<double> before = from.before ? from.before : from.after;
@@ -71,19 +78,22 @@ constexpr const char* kFindIt =
 
 /// A loss or norm that stays NaN.
 bool for_good(const Timeline& t, Answer& a) {
-  const Tail loss = losses(t), norm = norms(t);
-  const bool by_loss = loss.to_the_end;
-  if (!by_loss && !norm.to_the_end) return false;
-  const Moment& first = by_loss ? *loss.first : *norm.first;
+  const Tail loss = losses(t), norm = norms(t), none = without_loss(t);
+  const bool by_loss = loss.to_the_end, by_norm = norm.to_the_end;
+  if (!by_loss && !by_norm && !none.to_the_end) return false;
+  const Moment& first = by_loss ? *loss.first : by_norm ? *norm.first : *none.first;
   const bool gone = !by_loss && t.loss_known && !first.loss;
+  const char* what = by_loss ? (first.loss == 0.0 ? "the loss is 0 and the gradients are not finite" : "the loss is not finite")
+                     : !by_norm ? "no loss is printed, as Megatron does where it is NaN,"
+                     : gone  ? "the gradients are not finite and no loss is printed"
+                             : "the gradients are not finite";
+  const char* why = by_loss ? "the forward pass does not know the scale, so no scale explains or cures this"
+                            : "these steps were not skipped, and no scale explains a NaN that stays";
   say(a, Health::broken, "nan_for_good",
-      fmt::format("{} from {} to the end of the log{}: the loss scale does not touch {}, so no scale explains or cures it",
-                  by_loss ? (first.loss == 0.0 ? "the loss is 0 and the gradients are not finite" : "the loss is not finite")
-                          : (gone ? "the gradients are not finite and no loss is printed" : "the gradients are not finite"),
-                  place_of(first), meanwhile(t, first), by_loss ? "the forward pass" : "what is skipped by nobody"),
-      kFindIt);
-  a.evidence.push_back(evidence_of(first, by_loss ? fmt::format("loss {}", std::abs(*first.loss))
-                                                  : fmt::format("grad norm {}", std::abs(*first.norm))));
+      fmt::format("{} from {} to the end of the log{}; {}", what, place_of(first), meanwhile(t, first), why), kFindIt);
+  a.evidence.push_back(evidence_of(first, by_loss   ? fmt::format("loss {}", std::abs(*first.loss))
+                                          : by_norm ? fmt::format("grad norm {}", std::abs(*first.norm))
+                                                    : "no loss, and no skip counted"));
   return true;
 }
 
@@ -94,7 +104,11 @@ bool at_any_scale(const LogAudit& audit, Answer& a) {
   const Streak& last = t.streaks.back();
   const double floor = audit.rule.floor >= 1e-6 ? audit.rule.floor : 0;
   const bool low = last.scaled && (floor > 0 ? last.after <= floor : last.after < 1);
-  if (!(t.at_floor || (!last.ended && low && last.skips >= 2))) return false;
+  // A log that shows falls alone: clean steps would have made the scale grow again.
+  const Moment& end = t.moments[last.last];
+  const bool stays = t.source == SkipSource::falls && low && end.step && t.last_scale == last.after &&
+                     t.last_step - *end.step > audit.rule.window;
+  if (!(t.at_floor || stays || (!last.ended && low && last.skips >= 2))) return false;
   say(a, Health::broken, "nan_at_any_scale",
       fmt::format("{} in a row, down to scale {}: an overflow goes away when the scale falls, a NaN does not",
                   count_text(last.skips, "step was skipped", "steps were skipped"), scale_text(last.after)),
@@ -165,9 +179,11 @@ Answer scaler_there(const LogAudit& audit) {
     counted |= m.counted.value_or(0) != 0;
   }
   const Tail loss = losses(t), norm = norms(t);
-  const std::int64_t worst = std::max(loss.count, norm.count);
+  const Tail none = without_loss(t);
+  const std::int64_t gone = none.to_the_end ? none.count : 0;
+  const std::int64_t worst = std::max({loss.count, norm.count, gone});
   if (counts && !counted && worst > 0) {
-    const Moment& first = loss.count > 0 ? *loss.first : *norm.first;
+    const Moment& first = loss.count > 0 ? *loss.first : norm.count > 0 ? *norm.first : *none.first;
     say(a, Health::broken, "counters_lie",
         fmt::format("{}steps that are not finite ({} of them, from {} on) are in no counter: skipped and NaN iterations "
                     "stay 0. Nothing looks for them, and each was applied to the weights",
@@ -201,12 +217,12 @@ Answer reset_by_resume(const LogAudit& audit) {
   const Moment* before = nullptr;
   for (std::size_t i = 0; i < t.moments.size(); ++i) {
     const Moment& m = t.moments[i];
-    const std::optional<double> now = m.skip() ? m.before : m.after;
+    const std::optional<double> now = m.peak ? m.peak : m.before && m.after ? std::max(m.before, m.after) : m.after;
     if (scale && now && before != nullptr && *scale > 0 && *now > *scale) {
       // What a growth in each window could have reached at most.
       const std::int64_t from = before->step.value_or(before->low), to = m.step.value_or(m.high);
       const bool restarted = to >= 0 && from >= 0 && to < from;
-      const double windows = from >= 0 && to >= from ? std::ceil(static_cast<double>(to - from) / audit.rule.window) + 1 : 0;
+      const double windows = from >= 0 && to >= from ? std::floor(static_cast<double>(to - from) / audit.rule.window) + 1 : 0;
       const double jump = std::log2(*now / *scale) / std::log2(audit.rule.growth_factor);
       const bool to_first = *now == *t.first_scale || *now == audit.rule.init_scale;
       if ((restarted && jump >= 1 && to_first) || (windows > 0 && jump >= 2 && jump > windows)) {

@@ -55,12 +55,12 @@ std::set<std::int64_t> windows_seen(const Timeline& t) {
     if (m.event != Event::none && !m.skip()) continue;
     clean = m.skip() ? 0 : clean + 1;
     if (m.after && scale && *m.after > *scale) {
-      out.insert({clean, clean - 1});
+      for (const std::int64_t window : {clean, clean - 1})
+        if (window > 0) out.insert(window);
       clean = 0;
     }
     if (m.after) scale = m.after;
   }
-  out.erase(0);
   while (out.size() > 6) out.erase(std::prev(out.end()));
   return out;
 }
@@ -70,17 +70,11 @@ struct Best {
   std::int64_t window = 0;
 };
 Best best_of(const Timeline& t, const ScaleRule& rule, const std::set<std::int64_t>& windows) {
-  Best out;
-  bool first = true;
-  std::set<std::int64_t> all = windows;
-  all.insert(rule.window);
-  for (const std::int64_t window : all) {
+  Best out = {play(t, rule, rule.window), rule.window};
+  for (const std::int64_t window : windows) {
+    if (out.played.differs == nullptr) break;
     const Played played = play(t, rule, window);
-    const bool better = first || (played.differs == nullptr && out.played.differs != nullptr) ||
-                        (out.played.differs != nullptr && played.agreed > out.played.agreed);
-    if (better) out = {played, window};
-    if (played.differs == nullptr && window == rule.window) return {played, window};
-    first = false;
+    if (played.differs == nullptr || played.agreed > out.played.agreed) out = {played, window};
   }
   return out;
 }
@@ -150,14 +144,15 @@ Answer which_rule(const LogAudit& audit) {
     if (best.played.differs == nullptr)
       names.push_back(best.window == rule.window ? rule.name : fmt::format("{} (window {})", rule.name, best.window));
     if (!declared || best.played.differs == nullptr) continue;
-    a.health = Health::broken;
+    const bool reset = reset_by_resume(audit).health == Health::losing;  // explains it
+    a.health = reset ? Health::losing : Health::broken;
     a.kind = "departs";
     a.text = difference(best, rule);
     a.evidence.push_back(evidence_of(*best.played.differs, "the rule has " + scale_text(best.played.says)));
   }
   std::string list;
   for (const std::string& one : names) list += (list.empty() ? "" : ", ") + one;
-  if (a.health == Health::broken) {
+  if (a.health >= Health::losing) {
     if (!list.empty()) a.text += "; the log follows " + list;
     return a;
   }

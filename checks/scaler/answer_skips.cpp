@@ -90,10 +90,10 @@ Answer& with(Answer& a, Health health, const char* kind, std::string text, std::
 bool no_scale_at_all(const Timeline& t, Answer& a) {
   if (!t.last_scale) return false;
   for (const Moment& m : t.moments) {
-    if (!m.after || (std::isfinite(*m.after) && *m.after > 0)) continue;
+    if (!m.after || (std::isfinite(*m.after) && *m.after >= 0)) continue;
     with(a, Health::broken, "scale_not_finite",
          fmt::format("the scale is {} from {} on: nothing it multiplies is a number any more",
-                     *m.after == 0 ? "0" : fmt::format("{}", std::abs(*m.after)), place_of(m)),
+                     std::isnan(*m.after) ? "NaN" : fmt::format("{}", *m.after), place_of(m)),
          "cap the growth (torch refuses what is not finite; Keras and Megatron do not), then start again from a "
          "checkpoint before that");
     a.evidence.push_back(evidence_of(m, "scale " + scale_text(*m.after)));

@@ -63,12 +63,29 @@ std::string checkpoints_text(const Timeline& t, bool& empty) {
   return out;
 }
 
+/// A scaler's own count of clean steps that runs slower than the log's steps.
+std::string other_count(const Timeline& t) {
+  const Moment* before = nullptr;
+  for (const Moment& m : t.moments) {
+    if (!m.clean || !m.step) continue;
+    if (before != nullptr && m.after == before->after && *m.clean > *before->clean) {
+      const double counted = *m.clean - *before->clean;
+      const auto steps = static_cast<double>(*m.step - *before->step);
+      if (counted < steps)
+        return fmt::format("; the scaler counts {:g} clean steps more from step {} to {}, where the scale does not move: "
+                           "either skips set its count back, or it is asked less often than the log counts",
+                           counted, *before->step, *m.step);
+    }
+    before = &m;
+  }
+  return "";
+}
+
 }  // namespace
 
 Answer updates_made(const LogAudit& audit) {
   const Timeline& t = audit.timeline;
   Answer a{.question = "updates"};
-  const std::int64_t all_skips = t.skips + t.earlier_skips;
   const bool only_skips = !t.streaks.empty() && t.streaks.size() == 1 && !t.streaks.front().ended;
   if (!t.step_known) {
     const bool none = only_skips && t.skips > 40;  // no start needs so many
@@ -79,8 +96,8 @@ Answer updates_made(const LogAudit& audit) {
                            : "the log does not number its steps";
     return a;
   }
-  const std::int64_t steps = t.earlier_skips > 0 ? t.last_step : std::max(t.steps, t.skips);
-  const std::int64_t updates = std::max<std::int64_t>(steps - all_skips, 0);
+  const std::int64_t steps = t.counted_skips ? t.last_step : std::max(t.steps, t.skips);
+  const std::int64_t updates = std::max<std::int64_t>(steps - t.counted_skips.value_or(t.skips), 0);
   const bool certain = t.each_step || t.source != SkipSource::falls;
   bool empty = updates == 0 && steps >= 3 && only_skips;
   a.text = fmt::format("{}{} of {} steps moved the weights, up to step {}", certain ? "" : "at most ", updates, steps,
@@ -90,6 +107,7 @@ Answer updates_made(const LogAudit& audit) {
   if (lost.moved > 0)
     a.text += fmt::format("; the learning rate advanced on {} of {} skipped steps", lost.moved, lost.looked_at);
   if (lost.samples > 0) a.text += fmt::format("; skipped steps took {:.0f} samples", lost.samples);
+  a.text += other_count(t);
   const Health skips = how_skipped(audit).health;
   a.kind = empty ? "none" : lost.moved > 0 ? "schedule_advances" : "counted";
   a.health = empty                                                       ? Health::broken

@@ -240,7 +240,8 @@ std::vector<Grammar> further_lines() {
        "DLL 2",
        Event::none,
        false,
-       {{step, "Iteration: "}, {scale, "loss_scale : "}, {loss, "loss : "}, {lr, "learning_rate : "}},
+       {{step, "Iteration: "}, {scale, "loss_scale : "}, {loss, "step_loss : "}, {loss, "loss : "},
+        {lr, "learning_rate : "}},
        "DLL 2020-11-01 10:00:00.000000 - Training Epoch: 0 Training Iteration: 10  step_loss : 7.9 learning_rate : "
        "0.001 loss_scale : 524288.0"},
       {"lmops",

@@ -82,14 +82,25 @@ class Builder {
     m.mean_norm = log_.get(r, mean_norm);
     m.lr = log_.get(r, lr);
     m.samples = log_.get(r, samples);
+    m.clean = log_.get(r, clean_count);
+    if (r.has(skipped_total)) out_.counted_skips = static_cast<std::int64_t>(*log_.get(r, skipped_total));
     m.averages = r.grammar >= 0 && log_grammars()[static_cast<std::size_t>(r.grammar)].averages;
     if (r.event == Event::none) m.counted = counted(r);
     out_.at_floor |= r.event == Event::at_floor;
     scales(r, m);
     m.skips = skips_of(r, m);
+    if (m.skip() && !m.before && m.after) m.before = *m.after / rule_.backoff_factor;  // the log's first line
+    m.peak = peak_of(m);
     if (m.after) scale_ = m.after;
     if (r.event == Event::checkpoint) out_.checkpoints.push_back(out_.moments.size());
     out_.moments.push_back(m);
+  }
+
+  std::optional<double> peak_of(const Moment& m) const {
+    if (out_.source != SkipSource::counters || !m.before || !m.after || !(*m.after > rule_.floor)) return std::nullopt;
+    const double fallen = std::log2(*m.before / *m.after);
+    const double hidden = static_cast<double>(m.skips - (rule_.hysteresis - 1)) - fallen;
+    return hidden >= 1 ? std::optional(*m.before * std::exp2(hidden)) : std::nullopt;
   }
 
   /// "Reducing dynamic loss scale from A to B" belongs to the overflow before it.
@@ -112,7 +123,7 @@ class Builder {
     m.before = log_.get(r, attempted);
     m.after = r.has(reduced) ? log_.get(r, reduced) : log_.get(r, scale);
     if (r.event == Event::skip && m.before && !m.after) m.after = m.before;  // hysteresis
-    if (r.event == Event::skip && !m.before && m.after) m.before = *m.after / rule_.backoff_factor;
+    if (r.event == Event::skip && !m.before && m.after && r.has(reduced)) m.before = *m.after / rule_.backoff_factor;
     if (!m.before) m.before = scale_;
   }
 
@@ -124,7 +135,8 @@ class Builder {
         return r.has(stepped) && log_.get(r, stepped) == 0.0 ? 1 : 0;
       case SkipSource::counters: return by_counter(r);
       case SkipSource::falls:
-        if (!m.before || !m.after || !(*m.after < *m.before) || !(*m.after > 0)) return 0;
+        if (!m.before || !m.after || !(*m.after < *m.before)) return 0;
+        if (!(*m.after > 0)) return 1;  // printed in too few decimals
         return std::max<std::int64_t>(
             1, std::llround(std::log(*m.after / *m.before) / std::log(rule_.backoff_factor)));
       case SkipSource::none: break;
@@ -210,7 +222,7 @@ class Builder {
         last = std::max(last.value_or(*m.step), *m.step);
       }
       if (m.after) {
-        if (!out_.first_scale) out_.first_scale = m.before ? m.before : m.after;
+        if (!out_.first_scale) out_.first_scale = m.peak ? m.peak : m.before ? m.before : m.after;
         out_.last_scale = m.after;
       }
       out_.norm_known |= m.norm.has_value() || m.mean_norm.has_value();
@@ -254,6 +266,16 @@ class Builder {
       streak.ended = !m.all_skipped();
       clean = streak.ended;
     }
+    end_by_other_lines();
+  }
+
+  /// A log of overflows alone, among lines that no grammar knows: more of those than the last streak took, and the run
+  /// went on.
+  void end_by_other_lines() {
+    if (out_.streaks.empty() || out_.at_floor || out_.step_known) return;
+    Streak& last = out_.streaks.back();
+    const std::int64_t end = out_.moments[last.last].line, begin = out_.moments[last.first].line;
+    if (log_.lines - end > end - begin + 1) last.ended = true;
   }
 
   /// Whether this moment is of a step behind the last skip, and not of the skipped one itself.
@@ -269,7 +291,7 @@ class Builder {
     Streak next;
     next.first = i;
     next.scaled = m.before && m.after;
-    next.before = m.before.value_or(0);
+    next.before = m.peak ? *m.peak : m.before.value_or(0);
     if (!out_.streaks.empty()) {
       Streak& last = out_.streaks.back();
       last.ended = true;
