@@ -60,7 +60,15 @@ std::string quantity_names() {
   return out;
 }
 
-std::optional<Quantity> Columns::of(std::string_view name) const {
+std::optional<Quantity> Columns::of(std::string_view name) {
+  constexpr std::size_t kMostNames = 10'000;
+  if (const auto at = known_.find(name); at != known_.end()) return at->second;
+  const std::optional<Quantity> out = look_up(name);
+  if (known_.size() < kMostNames) known_.emplace(name, out);
+  return out;
+}
+
+std::optional<Quantity> Columns::look_up(std::string_view name) const {
   if (const auto own = own_.find(std::string(name)); own != own_.end()) return own->second;
   std::string plain = lower(name);
   if (const std::size_t slash = plain.rfind('/'); slash != std::string::npos) plain.erase(0, slash + 1);

@@ -28,10 +28,13 @@ std::optional<Found> find_in_line(std::string_view line, int likely, bool& torn)
 class Columns {
  public:
   explicit Columns(const ColumnNames& own) : own_(own) {}
-  std::optional<Quantity> of(std::string_view name) const;
+  /// Names are few, and asked for on every line: each is looked up once.
+  std::optional<Quantity> of(std::string_view name);
 
  private:
+  std::optional<Quantity> look_up(std::string_view name) const;
   ColumnNames own_;
+  std::map<std::string, std::optional<Quantity>, std::less<>> known_;
 };
 
 }  // namespace ampcheck::checks::scaler

@@ -11,6 +11,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::int64_t kHeaderWithin = 1000;  ///< lines
 constexpr std::size_t kMostKept = 10'000;  ///< torn lines that are remembered by number
 
 /// Calls visit with each part of a text that `mark` separates.
@@ -30,11 +31,104 @@ std::string_view trimmed(std::string_view text) {
   return begin == std::string_view::npos ? "" : text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
 }
 
-std::optional<double> number_of(const json& value) {
-  if (value.is_boolean()) return value.get<bool>() ? 1.0 : 0.0;
-  if (value.is_number()) return value.get<double>();
-  if (value.is_string()) return leading_number(value.get_ref<const std::string&>());
-  return std::nullopt;
+/// The numbers of one JSON object, nested ones too, without keeping the object.
+class Members : public nlohmann::json_sax<json> {
+ public:
+  Members(Columns& columns, bool trace) : columns_(&columns), trace_(trace) {}
+  Found found;
+  std::string schema, scaler;
+  bool scale_after = false;
+
+  bool null() override { return true; }
+  bool boolean(bool value) override { return take(value ? 1 : 0); }
+  bool number_integer(number_integer_t value) override { return take(static_cast<double>(value)); }
+  bool number_unsigned(number_unsigned_t value) override { return take(static_cast<double>(value)); }
+  bool number_float(number_float_t value, const string_t&) override { return take(value); }
+  bool string(string_t& value) override {
+    if (key_ == "schema") schema = value;
+    if (key_ == "scaler") scaler = value;
+    if (const std::optional<double> number = leading_number(value)) take(*number);
+    return true;
+  }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return true; }
+  bool end_object() override { return true; }
+  bool start_array(std::size_t) override {
+    ++arrays_;
+    return true;
+  }
+  bool end_array() override {
+    --arrays_;
+    return true;
+  }
+  bool key(string_t& name) override {
+    key_ = name;
+    scale_after |= name == "scale_after";
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+  bool take(double value) {
+    if (arrays_ > 0) return true;
+    if (const std::optional<Quantity> quantity = columns_->of(key_))
+      found.set(trace_ && key_ == "scale" ? Quantity::attempted : *quantity, value);
+    return true;
+  }
+
+ private:
+  Columns* columns_;
+  bool trace_;
+  int arrays_ = 0;
+  std::string key_;
+};
+
+/// Most objects in logs are plain: names, numbers, words without escapes, and objects of them. Those are read here, at a
+/// tenth of the time; of anything else the answer is no, and the library reads it.
+bool read_plain(std::string_view text, Members& to) {
+  std::size_t at = 0;
+  std::string word;
+  const auto blanks = [&] { at = std::min(text.find_first_not_of(" \t", at), text.size()); };
+  const auto quoted = [&] {
+    if (at >= text.size() || text[at] != '"') return false;
+    const std::size_t end = text.find_first_of("\"\\", at + 1);
+    if (end == std::string_view::npos || text[end] != '"') return false;
+    word.assign(text, at + 1, end - at - 1);
+    at = end + 1;
+    return true;
+  };
+  int depth = 0;
+  while (true) {  // a value is due
+    blanks();
+    bool opened = false;
+    if (at < text.size() && text[at] == '{') {
+      opened = true;
+      ++at;
+      ++depth;
+    } else if (quoted()) {
+      to.string(word);
+    } else {
+      const std::size_t end = text.find_first_of(",} \t", at);
+      if (end == std::string_view::npos) return false;
+      const std::string_view token = text.substr(at, end - at);
+      const bool word_of_json = token == "true" || token == "false" || token == "null";
+      const bool digit = !token.empty() && (token[0] == '-' || (token[0] >= '0' && token[0] <= '9'));
+      const std::optional<double> number = digit ? leading_number(token) : std::nullopt;
+      if (!word_of_json && !number) return false;
+      if (token != "null") to.take(number.value_or(token == "true" ? 1.0 : 0.0));
+      at = end;
+    }
+    if (!opened) {
+      for (blanks(); at < text.size() && text[at] == '}'; blanks()) {
+        ++at;
+        if (--depth == 0) return at == text.size();
+      }
+      if (at >= text.size() || text[at++] != ',') return false;
+    }
+    blanks();
+    if (!quoted()) return false;
+    to.key(word);
+    blanks();
+    if (at >= text.size() || text[at++] != ':') return false;
+  }
 }
 
 class Reader {
@@ -58,7 +152,7 @@ class Reader {
     if (text.empty()) return;
     if (text.starts_with("{\"")) return take_json(text);
     if (separator_ != '\0' && take_row(line)) return;
-    if (separator_ == '\0' && header(line)) return;
+    if (log_.readings.empty() && log_.lines <= kHeaderWithin && header(line)) return;
     take_console(line);
   }
 
@@ -86,52 +180,37 @@ class Reader {
   }
 
   void take_json(std::string_view text) {
-    const json object = json::parse(text, nullptr, false);
-    if (object.is_discarded() || !object.is_object()) {
+    Members members(columns_, trace_);
+    const bool plain = read_plain(text, members);
+    if (!plain) members = Members(columns_, trace_);
+    if (!plain && !json::sax_parse(text, &members)) {
       if (log_.torn.size() < kMostKept) log_.torn.push_back(log_.lines);
       return;
     }
-    if (object.contains("schema")) {
-      const std::string schema = object.value("schema", "");
-      if (schema.starts_with("ampcheck.trace/")) {
-        log_.columns = "trace of ampcheck";
-        trace_ = true;
-        log_.rule = object.value("scaler", "");
-        return;
-      }
+    if (members.schema.starts_with("ampcheck.trace/")) {
+      log_.columns = "trace of ampcheck";
+      trace_ = true;
+      log_.rule = members.scaler;
+      return;
     }
-    if (trace_ && !object.contains("scale_after")) return;  // a tensor of a step
-    Found found;
-    members(object, found);
-    if (found.mask == 0) return unread(text);
+    if (trace_ && !members.scale_after) return;  // a tensor of a step
+    if (members.found.mask == 0) return unread(text);
     if (log_.columns.empty()) log_.columns = "JSON lines";
-    keep(found);
-  }
-
-  void members(const json& object, Found& found) {
-    for (const auto& [key, value] : object.items()) {
-      if (value.is_object()) {
-        members(value, found);
-        continue;
-      }
-      const std::optional<Quantity> quantity = columns_.of(key);
-      if (!quantity) continue;
-      const std::optional<double> number = number_of(value);
-      if (number) found.set(trace_ && key == "scale" ? Quantity::attempted : *quantity, *number);
-    }
+    keep(members.found);
   }
 
   /// A first line of names, one of which is the scale or the loss.
   bool header(std::string_view line) {
     for (const char mark : {',', '\t', ';'}) {
       if (line.find(mark) == std::string_view::npos) continue;
-      std::vector<std::optional<Quantity>> names;
+      std::vector<int> names;
       bool numbers = false;
       each_part(line, mark, [&](std::string_view cell) {
-        names.push_back(columns_.of(trimmed(cell)));
+        const std::optional<Quantity> name = columns_.of(trimmed(cell));
+        names.push_back(name ? static_cast<int>(*name) : -1);
         numbers |= leading_number(cell).has_value();
       });
-      const auto known = std::ranges::count_if(names, [](const auto& name) { return name.has_value(); });
+      const auto known = std::ranges::count_if(names, [](int name) { return name >= 0; });
       if (numbers || known < 2) continue;
       separator_ = mark;
       names_ = std::move(names);
@@ -145,13 +224,13 @@ class Reader {
     Found found;
     std::size_t at = 0;
     each_part(line, separator_, [&](std::string_view cell) {
-      const std::optional<Quantity> name = at < names_.size() ? names_[at] : std::nullopt;
-      ++at;
+      const std::size_t column = at++;
+      if (column >= names_.size() || names_[column] < 0) return;
+      const auto name = static_cast<Quantity>(names_[column]);
       const std::string_view text = trimmed(cell);
-      if (!name || text.empty()) return;
-      if (text == "True" || text == "true") return found.set(*name, 1);
-      if (text == "False" || text == "false") return found.set(*name, 0);
-      if (const std::optional<double> number = leading_number(text)) found.set(*name, *number);
+      if (text == "True" || text == "true") return found.set(name, 1);
+      if (text == "False" || text == "false") return found.set(name, 0);
+      if (const std::optional<double> number = leading_number(text)) found.set(name, *number);
     });
     if (at == names_.size() && found.mask != 0) {
       keep(found);
@@ -182,7 +261,7 @@ class Reader {
   int likely_ = -1;
   bool trace_ = false;
   char separator_ = '\0';
-  std::vector<std::optional<Quantity>> names_;
+  std::vector<int> names_;  ///< of columns, as Quantity; -1: something else
 };
 
 }  // namespace
