@@ -124,7 +124,7 @@ std::vector<Grammar> step_lines() {
       {"fairseq step",
        "fairseq",
        "fairseq",
-       "| train_inner |",
+       "| train_inner | epoch",
        Event::none,
        true,
        {{step, "num_updates=", true},
