@@ -65,11 +65,11 @@ void add_gradients(std::vector<Scenario>& out, const Subject& subject) {
   for (const double scale : {52428.8, 3.0, 1000.0, 10000.0}) {
     Setup setup{.init_scale = scale};
     Scenario s{.code = "S6", .setup = setup, .calls = {}, .grads = true, .ulps = 1};
-    step(s.calls, {.op = Op::backward, .grads = {1.2345678806304932, -0.3333333432674408, 7.1e-5}}, true);
+    step(s.calls, {.op = Op::backward, .grads = {1.2345678806304932, -0.3333333432674408, 0x1.8p-14}}, true);
     out.push_back(std::move(s));
   }
   Scenario one{.code = "S8", .setup = {.init_scale = 1}, .calls = {}, .grads = true};
-  step(one.calls, {.op = Op::backward, .grads = {1.2345678806304932, -0.3333333432674408, 1e-30}}, true);
+  step(one.calls, {.op = Op::backward, .grads = {1.2345678806304932, -0.3333333432674408, 0x1.8p-100}}, true);
   out.push_back(std::move(one));
   for (const bool explicitly : {true, false})
     for (const bool fused : {false, true}) {

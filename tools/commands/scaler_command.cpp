@@ -25,10 +25,23 @@ bool is_rule(const std::string& target) {
   return std::ranges::any_of(scale_rules(), [&](const ScaleRule& rule) { return target == rule.name; });
 }
 
-/// Calls as few words: "scale, backward(1, nan, 1), step, update".
+/// Calls in few words: whole steps of a training loop are one word each, equal ones are counted.
 std::string calls_text(const CheckResult& r) {
+  std::vector<std::pair<std::string, int>> words;
+  for (std::size_t i = 0; i < r.calls.size();) {
+    const auto is = [&](std::size_t at, const char* what) { return i + at < r.calls.size() && r.calls[i + at] == what; };
+    const bool whole = is(0, "scale") && i + 1 < r.calls.size() && r.calls[i + 1].starts_with("backward") &&
+                       is(2, "step") && is(3, "update") && is(4, "zero");
+    std::string word = whole ? "a whole step with " + r.calls[i + 1] : r.calls[i];
+    i += whole ? 5 : 1;
+    if (!words.empty() && words.back().first == word)
+      ++words.back().second;
+    else
+      words.emplace_back(std::move(word), 1);
+  }
   std::string out;
-  for (const std::string& call : r.calls) out += (out.empty() ? "" : ", ") + call;
+  for (const auto& [word, count] : words)
+    out += (out.empty() ? "" : ", ") + (count > 1 ? fmt::format("{} times {}", count, word) : word);
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -106,6 +107,7 @@ class Program : public Subject {
   ~Program() override {
     close(to_);
     close(from_);
+    kill(-child_, SIGTERM);  // a program that does not end with its input
     int status = 0;
     waitpid(child_, &status, 0);
   }
@@ -143,11 +145,13 @@ class Program : public Subject {
     child_ = fork();
     if (child_ < 0) throw Error("[audit scaler] '" + command_ + "' cannot be started");
     if (child_ == 0) {
+      setpgid(0, 0);
       dup2(in[0], STDIN_FILENO);
       dup2(out[1], STDOUT_FILENO);
       execl("/bin/sh", "sh", "-c", command_.c_str(), static_cast<char*>(nullptr));
       _exit(127);
     }
+    setpgid(child_, child_);  // whichever comes first
     close(in[0]);
     close(out[1]);
     to_ = in[1];
