@@ -83,10 +83,11 @@ bool for_good(const Timeline& t, Answer& a) {
   if (!by_loss && !by_norm && !none.to_the_end) return false;
   const Moment& first = by_loss ? *loss.first : by_norm ? *norm.first : *none.first;
   const bool gone = !by_loss && t.loss_known && !first.loss;
-  const char* what = by_loss ? (first.loss == 0.0 ? "the loss is 0 and the gradients are not finite" : "the loss is not finite")
-                     : !by_norm ? "no loss is printed, as Megatron does where it is NaN,"
-                     : gone  ? "the gradients are not finite and no loss is printed"
-                             : "the gradients are not finite";
+  const char* what =
+      by_loss    ? (first.loss == 0.0 ? "the loss is 0 and the gradients are not finite" : "the loss is not finite")
+      : !by_norm ? "no loss is printed, as Megatron does where it is NaN,"
+      : gone     ? "the gradients are not finite and no loss is printed"
+                 : "the gradients are not finite";
   const char* why = by_loss ? "the forward pass does not know the scale, so no scale explains or cures this"
                             : "these steps were not skipped, and no scale explains a NaN that stays";
   say(a, Health::broken, "nan_for_good",
@@ -141,9 +142,10 @@ bool now_and_then(const Timeline& t, Answer& a) {
     return true;
   }
   say(a, Health::cannot_tell, "norm_not_finite",
-      fmt::format("the norm is not finite in {} of the log, first at {}; the loss stays finite. One skipped step within "
-                  "an averaged line looks like this, and so does a NaN that was applied",
-                  count_text(norm.count + means.count, "line", "lines"), place_of(first)),
+      fmt::format(
+          "the norm is not finite in {} of the log, first at {}; the loss stays finite. One skipped step within "
+          "an averaged line looks like this, and so does a NaN that was applied",
+          count_text(norm.count + means.count, "line", "lines"), place_of(first)),
       "print the scale beside it: where it halves, the step was skipped and no harm was done");
   a.evidence.push_back(evidence_of(first, "norm not finite"));
   return true;
@@ -156,7 +158,8 @@ Answer nan_of_no_scale(const LogAudit& audit) {
   Answer a{.question = "nan"};
   for (const Moment& m : t.moments) {
     if (m.event != Event::nan) continue;
-    say(a, Health::broken, "nan_reported", fmt::format("the framework itself reports a NaN at {}", place_of(m)), kFindIt);
+    say(a, Health::broken, "nan_reported", fmt::format("the framework itself reports a NaN at {}", place_of(m)),
+        kFindIt);
     a.evidence.push_back(evidence_of(m, "NaN reported"));
     return a;
   }
@@ -165,7 +168,8 @@ Answer nan_of_no_scale(const LogAudit& audit) {
     say(a, Health::cannot_tell, "not_said", "the log says neither loss nor norm of the gradients",
         "print the loss: overflows with a finite loss are the scale's, with a NaN loss they are not");
   else
-    say(a, Health::harmless, "none", t.loss_known ? "every loss of the log is finite" : "every norm of the log is finite", "");
+    say(a, Health::harmless, "none",
+        t.loss_known ? "every loss of the log is finite" : "every norm of the log is finite", "");
   return a;
 }
 
@@ -185,9 +189,10 @@ Answer scaler_there(const LogAudit& audit) {
   if (counts && !counted && worst > 0) {
     const Moment& first = loss.count > 0 ? *loss.first : norm.count > 0 ? *norm.first : *none.first;
     say(a, Health::broken, "counters_lie",
-        fmt::format("{}steps that are not finite ({} of them, from {} on) are in no counter: skipped and NaN iterations "
-                    "stay 0. Nothing looks for them, and each was applied to the weights",
-                    moves ? "" : "there is no loss scaler (scale 1, as with bf16), and ", worst, place_of(first)),
+        fmt::format(
+            "{}steps that are not finite ({} of them, from {} on) are in no counter: skipped and NaN iterations "
+            "stay 0. Nothing looks for them, and each was applied to the weights",
+            moves ? "" : "there is no loss scaler (scale 1, as with bf16), and ", worst, place_of(first)),
         "turn on the check for NaN in gradients; with bf16 no scaler does it for you");
     a.evidence.push_back(evidence_of(first, "not finite, and both counters 0"));
   } else if (!t.scale_known && t.skips == 0) {
@@ -222,16 +227,18 @@ Answer reset_by_resume(const LogAudit& audit) {
       // What a growth in each window could have reached at most.
       const std::int64_t from = before->step.value_or(before->low), to = m.step.value_or(m.high);
       const bool restarted = to >= 0 && from >= 0 && to < from;
-      const double windows = from >= 0 && to >= from ? std::floor(static_cast<double>(to - from) / audit.rule.window) + 1 : 0;
+      const double windows =
+          from >= 0 && to >= from ? std::floor(static_cast<double>(to - from) / audit.rule.window) + 1 : 0;
       const double jump = std::log2(*now / *scale) / std::log2(audit.rule.growth_factor);
       const bool to_first = *now == *t.first_scale || *now == audit.rule.init_scale;
       if ((restarted && jump >= 1 && to_first) || (windows > 0 && jump >= 2 && jump > windows)) {
         say(a, Health::losing, "reset",
-            fmt::format("the scale jumps from {} to {} at {}, which no growth explains{}: a resume without the scaler's "
-                        "state",
-                        scale_text(*scale), scale_text(*now), place_of(m),
-                        to_first ? ": it is the first scale again" : ""),
-            "save and load the scaler with the model (scaler.state_dict()); look whether the optimizer's state is loaded");
+            fmt::format(
+                "the scale jumps from {} to {} at {}, which no growth explains{}: a resume without the scaler's "
+                "state",
+                scale_text(*scale), scale_text(*now), place_of(m), to_first ? ": it is the first scale again" : ""),
+            "save and load the scaler with the model (scaler.state_dict()); look whether the optimizer's state is "
+            "loaded");
         a.evidence.push_back(evidence_of(*before, "scale " + scale_text(*scale)));
         a.evidence.push_back(evidence_of(m, "scale " + scale_text(*now)));
         return a;
@@ -242,7 +249,8 @@ Answer reset_by_resume(const LogAudit& audit) {
       before = &m;
     }
   }
-  say(a, Health::harmless, "none", t.restarts.empty() ? "the scale is never set back" : "the run was resumed, and the scale with it", "");
+  say(a, Health::harmless, "none",
+      t.restarts.empty() ? "the scale is never set back" : "the run was resumed, and the scale with it", "");
   return a;
 }
 
@@ -269,13 +277,15 @@ Answer ranks_agree(const LogAudit& audit) {
       const double other = steps ? same->second : first[i].second;
       if (other == scale || (std::isnan(other) && std::isnan(scale))) continue;
       say(a, Health::broken, "disagree",
-          fmt::format("{} rank {} has scale {} and rank {} has {}: their gradients are averaged with different factors, "
-                      "and the weights come apart",
-                      steps ? fmt::format("at step {}", step) : fmt::format("at overflow {}", i + 1), first_rank,
-                      scale_text(other), rank, scale_text(scale)),
+          fmt::format(
+              "{} rank {} has scale {} and rank {} has {}: their gradients are averaged with different factors, "
+              "and the weights come apart",
+              steps ? fmt::format("at step {}", step) : fmt::format("at overflow {}", i + 1), first_rank,
+              scale_text(other), rank, scale_text(scale)),
           "all-reduce found_inf before the scale moves (MAX over all ranks)");
-      a.evidence.push_back({0, steps ? std::optional(step) : std::nullopt,
-                            fmt::format("rank {}: {}, rank {}: {}", first_rank, scale_text(other), rank, scale_text(scale))});
+      a.evidence.push_back(
+          {0, steps ? std::optional(step) : std::nullopt,
+           fmt::format("rank {}: {}, rank {}: {}", first_rank, scale_text(other), rank, scale_text(scale))});
       return a;
     }
   }

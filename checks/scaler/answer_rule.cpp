@@ -111,8 +111,9 @@ void by_moves(const LogAudit& audit, Answer& a) {
     return;
   }
   a.kind = "follows";
-  a.text = fmt::format("each of {} is one of the rule {}; growth cannot be held against it, since not every step is in the log",
-                       count_text(falls, "fall", "falls"), rule.name);
+  a.text = fmt::format(
+      "each of {} is one of the rule {}; growth cannot be held against it, since not every step is in the log",
+      count_text(falls, "fall", "falls"), rule.name);
 }
 
 }  // namespace
@@ -126,7 +127,8 @@ Answer which_rule(const LogAudit& audit) {
     a.text = "no scale in the log";
     return a;
   }
-  const bool moves = std::ranges::any_of(t.moments, [&](const Moment& m) { return m.after && *m.after != *t.first_scale; });
+  const bool moves =
+      std::ranges::any_of(t.moments, [&](const Moment& m) { return m.after && *m.after != *t.first_scale; });
   if (!moves && t.skips == 0) {
     a.kind = "constant";
     a.text = fmt::format("the scale never moves from {}: any rule does that", scale_text(*t.first_scale));

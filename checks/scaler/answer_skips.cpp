@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Are these skips normal? Probing at the start and after each growth is; bursts and ratchets lose updates; a scale at its
-// floor helps no more.
+// Are these skips normal? Probing at the start and after each growth is; bursts and ratchets lose updates; a scale at
+// its floor helps no more.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -100,12 +100,13 @@ bool no_scale_at_all(const Timeline& t, Answer& a) {
     return true;
   }
   if (*t.last_scale < kRunaway || !(*t.last_scale > *t.first_scale)) return false;
-  with(a, Health::losing, "runaway",
-       fmt::format("the scale grew to {} and nothing overflows: all gradients are below 2^{:.0f}, so that unscaled fp16 "
-                   "holds none of them",
-                   scale_text(*t.last_scale), 16 - std::log2(*t.last_scale)),
-       "look for a loss that is almost 0, a detached loss or frozen parameters; a sum over tokens instead of a mean "
-       "raises the gradients");
+  with(
+      a, Health::losing, "runaway",
+      fmt::format("the scale grew to {} and nothing overflows: all gradients are below 2^{:.0f}, so that unscaled fp16 "
+                  "holds none of them",
+                  scale_text(*t.last_scale), 16 - std::log2(*t.last_scale)),
+      "look for a loss that is almost 0, a detached loss or frozen parameters; a sum over tokens instead of a mean "
+      "raises the gradients");
   return true;
 }
 
@@ -125,11 +126,11 @@ bool at_floor(const Timeline& t, const ScaleRule& rule, Answer& a) {
   if (t.at_floor || (first != nullptr && ends_so)) {
     const std::string where = first == nullptr ? "" : fmt::format(" from {} on", place_of(*first));
     with(a, Health::broken, "floor_reached",
-         t.at_floor ? "the scale reached its minimum and the run ended there"
-                    : fmt::format("the scale is {} {}{}, and steps are skipped all the same ({} of them): it helps no "
-                                  "more",
-                                  floor > 0 ? "at its minimum of" : "below", floor > 0 ? scale_text(floor) : "1", where,
-                                  held),
+         t.at_floor
+             ? "the scale reached its minimum and the run ended there"
+             : fmt::format("the scale is {} {}{}, and steps are skipped all the same ({} of them): it helps no "
+                           "more",
+                           floor > 0 ? "at its minimum of" : "below", floor > 0 ? scale_text(floor) : "1", where, held),
          "an overflow goes away when the scale falls this far: look for the NaN, below");
   } else if (first != nullptr) {
     with(a, Health::losing, "floor_touched",
@@ -171,7 +172,8 @@ void normal_skips(const Timeline& t, const Seen& seen, const ScaleRule& rule, An
   std::int64_t start = 0;
   for (std::size_t i = 0; i < seen.why.size(); ++i)
     if (seen.why[i] == Why::start_up) start += t.streaks[i].skips;
-  if (start > 0) parts.push_back(fmt::format("{} while the first scale was too large", count_text(start, "skip", "skips")));
+  if (start > 0)
+    parts.push_back(fmt::format("{} while the first scale was too large", count_text(start, "skip", "skips")));
   if (seen.probes > 0)
     parts.push_back(fmt::format("{} right after the scale grew, at most one a window of {} clean steps",
                                 count_text(seen.probes, "probe", "probes"), rule.window));

@@ -44,8 +44,8 @@ std::int64_t skips_until(const Timeline& t, std::size_t moment) {
 }
 
 bool from_begin(const Timeline& t) {
-  return t.step_known && (t.earlier_skips > 0 || t.first_step <= 1 ||
-                          t.moments.front().interval <= 1 || t.first_step <= t.moments.front().interval);
+  return t.step_known && (t.earlier_skips > 0 || t.first_step <= 1 || t.moments.front().interval <= 1 ||
+                          t.first_step <= t.moments.front().interval);
 }
 
 std::string checkpoints_text(const Timeline& t, bool& empty) {
@@ -56,9 +56,9 @@ std::string checkpoints_text(const Timeline& t, bool& empty) {
     const std::int64_t updates = *m.step - (from_begin(t) ? skips_until(t, at) : 0);
     if (from_begin(t) && updates <= 0) empty = true;
     if (from_begin(t))
-      out += fmt::format("; the checkpoint of step {} holds {}", *m.step,
-                         updates <= 0 ? "no update: its optimizer state is empty"
-                                      : count_text(updates, "update", "updates"));
+      out += fmt::format(
+          "; the checkpoint of step {} holds {}", *m.step,
+          updates <= 0 ? "no update: its optimizer state is empty" : count_text(updates, "update", "updates"));
   }
   return out;
 }
@@ -72,9 +72,10 @@ std::string other_count(const Timeline& t) {
       const double counted = *m.clean - *before->clean;
       const auto steps = static_cast<double>(*m.step - *before->step);
       if (counted < steps)
-        return fmt::format("; the scaler counts {:g} clean steps more from step {} to {}, where the scale does not move: "
-                           "either skips set its count back, or it is asked less often than the log counts",
-                           counted, *before->step, *m.step);
+        return fmt::format(
+            "; the scaler counts {:g} clean steps more from step {} to {}, where the scale does not move: "
+            "either skips set its count back, or it is asked less often than the log counts",
+            counted, *before->step, *m.step);
     }
     before = &m;
   }
@@ -91,7 +92,7 @@ Answer updates_made(const LogAudit& audit) {
     const bool none = only_skips && t.skips > 40;  // no start needs so many
     a.health = none ? Health::broken : Health::cannot_tell;
     a.kind = none ? "none" : "not_said";
-    a.text = none ? fmt::format("none: the log has {} skips and nothing else", t.skips)
+    a.text = none          ? fmt::format("none: the log has {} skips and nothing else", t.skips)
              : t.skips > 0 ? fmt::format("{} skips; of how many steps, the log does not say", t.skips)
                            : "the log does not number its steps";
     return a;
@@ -110,50 +111,65 @@ Answer updates_made(const LogAudit& audit) {
   a.text += other_count(t);
   const Health skips = how_skipped(audit).health;
   a.kind = empty ? "none" : lost.moved > 0 ? "schedule_advances" : "counted";
-  a.health = empty                                                       ? Health::broken
+  a.health = empty                                                                    ? Health::broken
              : lost.moved > 0 && (skips >= Health::losing || lost.moved * 10 > steps) ? Health::losing
-                                                                         : Health::harmless;
+                                                                                      : Health::harmless;
   if (lost.first != nullptr) {
-    a.evidence.push_back(evidence_of(*lost.first, fmt::format("skipped, and the learning rate is {:g}", *lost.first->lr)));
+    a.evidence.push_back(
+        evidence_of(*lost.first, fmt::format("skipped, and the learning rate is {:g}", *lost.first->lr)));
     a.advice = "step the scheduler only where the optimizer stepped (the scale did not fall)";
   }
   return a;
 }
 
+namespace {
+
+/// Differences of log2(norm) from one finite line to the next, where the scale moved and where it did not.
+struct NormMoves {
+  double moved2 = 0, product = 0, quiet2 = 0;
+  std::int64_t moved = 0, quiet = 0;
+  const Moment* example = nullptr;
+
+  void add(const Moment& m, double norms, double scales) {
+    if (scales == 0) {
+      quiet2 += norms * norms;
+      ++quiet;
+      return;
+    }
+    moved2 += scales * scales;
+    product += norms * scales;
+    if (moved++ == 0) example = &m;
+  }
+};
+
+double norm_of(const Moment& m) { return m.norm ? *m.norm : m.mean_norm.value_or(0); }
+
+NormMoves norm_moves(const Timeline& t) {
+  const auto positive = [](double x) { return x > 0 && std::isfinite(x); };
+  NormMoves out;
+  const Moment* last = nullptr;
+  for (const Moment& m : t.moments) {
+    if (m.skip() || !positive(norm_of(m)) || !positive(m.after.value_or(0))) continue;
+    if (last != nullptr) out.add(m, std::log2(norm_of(m) / norm_of(*last)), std::log2(*m.after / *last->after));
+    last = &m;
+  }
+  return out;
+}
+
+}  // namespace
+
 Answer norm_follows_scale(const LogAudit& audit) {
   const Timeline& t = audit.timeline;
   Answer a{.question = "norm", .health = Health::cannot_tell, .kind = "not_shown"};
-  // Differences of log2(norm) from one finite line to the next, where the scale moved and where it did not.
-  double moved2 = 0, product = 0, quiet2 = 0;
-  std::int64_t moved = 0, quiet = 0;
-  const Moment* last = nullptr;
-  const Moment* example = nullptr;
-  for (const Moment& m : t.moments) {
-    const std::optional<double> norm = m.norm ? m.norm : m.mean_norm;
-    if (!norm || !(*norm > 0) || !std::isfinite(*norm) || m.skip()) continue;
-    if (!m.after || !(*m.after > 0) || !std::isfinite(*m.after)) continue;
-    if (last != nullptr) {
-      const double before = last->norm ? *last->norm : *last->mean_norm;
-      const double dn = std::log2(*norm / before), ds = std::log2(*m.after / *last->after);
-      if (ds == 0) {
-        quiet2 += dn * dn;
-        ++quiet;
-      } else {
-        moved2 += ds * ds;
-        product += dn * ds;
-        ++moved;
-        if (example == nullptr) example = &m;
-      }
-    }
-    last = &m;
-  }
+  const auto [moved2, product, quiet2, moved, quiet, example] = norm_moves(t);
   if (!t.norm_known || !t.scale_known || moved == 0 || quiet < 3) {
     a.text = !t.norm_known    ? "no norm in the log"
              : !t.scale_known ? "no scale in the log"
                               : "the scale does not move beside enough finite norms";
     return a;
   }
-  // The norm's own noise says how far the slope of log norm over log scale is known: 0 for unscaled norms, 1 for scaled.
+  // The norm's own noise says how far the slope of log norm over log scale is known: 0 for unscaled norms, 1 for
+  // scaled.
   const double noise = std::sqrt(quiet2 / static_cast<double>(quiet));
   const double slope = product / moved2, error = noise / std::sqrt(moved2) + 1e-12;
   const bool is0 = std::abs(slope) <= 4 * error, is1 = std::abs(slope - 1) <= 4 * error;
@@ -165,8 +181,8 @@ Answer norm_follows_scale(const LogAudit& audit) {
         "Only the log is wrong, or they are clipped before they are unscaled and the learning rate hangs on the scale",
         slope, error);
     a.advice = "scaler.unscale_(optimizer) before clip_grad_norm_";
-    a.evidence.push_back(evidence_of(*example, fmt::format("scale {} and norm {:.4g}", scale_text(*example->after),
-                                                           example->norm ? *example->norm : *example->mean_norm)));
+    a.evidence.push_back(
+        evidence_of(*example, fmt::format("scale {} and norm {:.4g}", scale_text(*example->after), norm_of(*example))));
   } else if (is0 && !is1) {
     a.health = Health::harmless;
     a.kind = "unscaled";
@@ -204,7 +220,9 @@ Answer what_is_missing(const LogAudit& audit) {
   if (!t.norm_known) lacks.emplace_back("the norm of the gradients");
   if (lacks.empty()) {
     a.kind = "nothing";
-    a.text = "step, scale, skips, loss and norm are all in the log; which op went bad first is in none (ampcheck explain training)";
+    a.text =
+        "step, scale, skips, loss and norm are all in the log; which op went bad first is in none (ampcheck explain "
+        "training)";
     return a;
   }
   std::string list;

@@ -12,7 +12,7 @@ namespace ampcheck::checks::scaler {
 namespace {
 
 /// Of several broken answers, the one that explains the others comes first.
-constexpr std::array<std::string_view, 9> kExplains = {"nan",  "ranks", "scaler", "skips",  "reset",
+constexpr std::array<std::string_view, 9> kExplains = {"nan",  "ranks", "scaler",  "skips",  "reset",
                                                        "rule", "norm",  "outlook", "updates"};
 
 int weight_of(const Answer& answer) {
@@ -50,7 +50,8 @@ const char* name(Health health) {
 std::string scale_text(double scale) {
   int exponent = 0;
   if (std::isfinite(scale) && scale > 0 && std::frexp(scale, &exponent) == 0.5)
-    return scale >= 1 && scale < 1e6 ? fmt::format("{} (2^{})", scale, exponent - 1) : fmt::format("2^{}", exponent - 1);
+    return scale >= 1 && scale < 1e6 ? fmt::format("{} (2^{})", scale, exponent - 1)
+                                     : fmt::format("2^{}", exponent - 1);
   return fmt::format("{:.6g}", std::isnan(scale) ? std::abs(scale) : scale);
 }
 
@@ -67,13 +68,15 @@ Evidence evidence_of(const Moment& m, std::string what) { return {m.line, m.step
 const Answer& LogAudit::headline() const {
   const Answer* out = nullptr;
   for (const Answer& answer : answers) {
-    const bool better = out == nullptr || (answer.health >= Health::losing &&
-                                           (answer.health > out->health ||
-                                            (answer.health == out->health && weight_of(answer) > weight_of(*out))));
+    const bool better =
+        out == nullptr ||
+        (answer.health >= Health::losing &&
+         (answer.health > out->health || (answer.health == out->health && weight_of(answer) > weight_of(*out))));
     if (better) out = &answer;
   }
   if (out->health < Health::losing)
-    out = &*std::ranges::find(answers, std::string_view("skips"), [](const Answer& a) { return std::string_view(a.question); });
+    out = &*std::ranges::find(answers, std::string_view("skips"),
+                              [](const Answer& a) { return std::string_view(a.question); });
   return *out;
 }
 

@@ -23,7 +23,8 @@ constexpr CallCheck kChecks[] = {
     {"S4", "late window", "does it still grow once the window is set below the count of clean steps?"},
     {"S5", "hysteresis", "are overflows suppressed and the count filled up as the rule says?"},
     {"S6", "inverse", "is a scale that is no power of two divided out to the last bit?"},
-    {"S7", "detection", "is infinity, minus infinity and NaN seen at every element, and no finite gradient taken for one?"},
+    {"S7", "detection",
+     "is infinity, minus infinity and NaN seen at every element, and no finite gradient taken for one?"},
     {"S8", "scale 1", "are gradients at scale 1 left as they are, bit for bit?"},
     {"S9", "overflow of unscaling", "is a gradient seen that becomes infinite by unscaling?"},
     {"S10", "several flags", "do two bad gradients skip a step as one does?"},
@@ -43,13 +44,11 @@ constexpr CallCheck kChecks[] = {
 };
 
 /// The failure of an earlier one explains a later one's.
-constexpr std::array<std::string_view, 23> kExplains = {
-    "S19", "S14", "S7", "S13", "S12", "S6", "S8",  "S11", "S1", "S5",  "S10", "S15",
-    "S17", "S2",  "S3", "S4", "S18", "S20", "S22", "S9", "S16", "S23", "S21"};
+constexpr std::array<std::string_view, 23> kExplains = {"S19", "S14", "S7",  "S13", "S12", "S6",  "S8", "S11",
+                                                        "S1",  "S5",  "S10", "S15", "S17", "S2",  "S3", "S4",
+                                                        "S18", "S20", "S22", "S9",  "S16", "S23", "S21"};
 
-std::string text_of(const Values& v) {
-  return fmt::format("[{:.9g}, {:.9g}, {:.9g}]", v[0], v[1], v[2]);
-}
+std::string text_of(const Values& v) { return fmt::format("[{:.9g}, {:.9g}, {:.9g}]", v[0], v[1], v[2]); }
 
 bool same(double got, double due, double ulps) {
   if (got == due || (std::isnan(got) && std::isnan(due))) return true;
@@ -66,28 +65,36 @@ bool same(const Values& got, const Values& due, double ulps) {
 /// Scales are stored in fp32, or in fp64 by scalers in Python.
 bool same_scale(double got, double due) { return same(static_cast<float>(got), static_cast<float>(due), 0); }
 
-/// How a call's reply differs from what is due; nothing if it does not.
-std::string difference(const Scenario& s, const Call& call, const Reply& got, const Reply& due) {
-  if (got.error != due.error)
-    return s.errors ? due.error ? "it has to be refused, and is not"
-                                : fmt::format("it is refused ({}), and has to be done", got.text)
-                    : "";
-  if (due.error) return "";
+std::string scale_difference(const Scenario& s, const Call& call, const Reply& got, const Reply& due) {
   if (s.scales && call.op == Op::update && !same_scale(got.scale, due.scale))
     return fmt::format("the scale has to be {:g}, and is {:g}", due.scale, got.scale);
   if (s.scales && call.op == Op::update && s.setup.ranks > 1 && !same(got.other_scale, got.scale, 0))
     return fmt::format("rank 0 has scale {:g}, rank 1 {:g}", got.scale, got.other_scale);
   if (s.factors && call.op == Op::scale && !same(got.scaled, due.scaled, 0))
     return fmt::format("a loss of 1 has to become {:g}, and becomes {:g}", due.scaled, got.scaled);
+  return "";
+}
+
+std::string step_difference(const Scenario& s, const Reply& got, const Reply& due) {
+  if (!same(got.weights, due.weights, s.ulps))
+    return fmt::format("the weights have to be {}, and are {}", text_of(due.weights), text_of(got.weights));
+  if (got.steps >= 0 && got.steps != due.steps)
+    return fmt::format("the optimizer has made {} updates, and counts {}", due.steps, got.steps);
+  return "";
+}
+
+/// How a call's reply differs from what is due; nothing if it does not.
+std::string difference(const Scenario& s, const Call& call, const Reply& got, const Reply& due) {
+  if (got.error != due.error && s.errors)
+    return due.error ? "it has to be refused, and is not"
+                     : fmt::format("it is refused ({}), and has to be done", got.text);
+  if (got.error || due.error) return "";
   if (s.grads && call.op == Op::unscale && !same(got.grads, due.grads, s.ulps))
     return fmt::format("the gradients have to be {}, and are {}", text_of(due.grads), text_of(got.grads));
-  if (s.weights && call.op == Op::step && !same(got.weights, due.weights, s.ulps))
-    return fmt::format("the weights have to be {}, and are {}", text_of(due.weights), text_of(got.weights));
-  if (s.weights && call.op == Op::step && got.steps >= 0 && got.steps != due.steps)
-    return fmt::format("the optimizer has made {} updates, and counts {}", due.steps, got.steps);
+  if (s.weights && call.op == Op::step) return step_difference(s, got, due);
   if (s.schedule && call.op == Op::schedule && got.schedule >= 0 && got.schedule != due.schedule)
     return fmt::format("the schedule has to be at {}, and is at {}", due.schedule, got.schedule);
-  return "";
+  return scale_difference(s, call, got, due);
 }
 
 class Auditor {
@@ -101,10 +108,8 @@ class Auditor {
     for (const Ideal& ideal : ideals(rule_, subject_)) run(ideal);
     const bool failed = out_.headline() != nullptr;
     const auto start = std::chrono::steady_clock::now();
-    const std::int64_t before = out_.calls;
     if (!failed) search(longest);
     out_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    searched_ = out_.calls - before;
     return std::move(out_);
   }
 
@@ -197,10 +202,11 @@ class Auditor {
     });
   }
 
-  /// All sequences of calls, the short ones first. Nothing follows a call that is rightly refused. Longer ones at random.
+  /// All sequences of calls, the short ones first. Nothing follows a call that is rightly refused. Longer ones at
+  /// random.
   void search(int longest) {
-    static const Call kAlphabet[] = {{Op::scale}, {Op::backward}, {.op = Op::backward, .grads = {1, std::nan(""), 1}},
-                                     {Op::unscale}, {Op::step}, {Op::update}};
+    static const Call kAlphabet[] = {{Op::scale},   {Op::backward}, {.op = Op::backward, .grads = {1, std::nan(""), 1}},
+                                     {Op::unscale}, {Op::step},     {Op::update}};
     std::vector<std::vector<std::uint8_t>> level = {{}};
     Scenario s;
     s.setup = {.init_scale = 8, .window = 1};
@@ -258,7 +264,6 @@ class Auditor {
   Subject& subject_;
   const ScaleRule& rule_;
   CallAudit out_;
-  std::int64_t searched_ = 0;
 };
 
 }  // namespace
@@ -287,14 +292,16 @@ CallAudit audit_calls(Subject& subject, const ScaleRule& rule, int longest) {
 }
 
 const char* name(Op op) {
-  constexpr const char* kNames[] = {"scale", "scale_half", "backward", "unscale", "corrupt", "step",
-                                    "schedule", "update", "zero", "set_window", "reload"};
+  constexpr const char* kNames[] = {"scale",    "scale_half", "backward", "unscale",    "corrupt", "step",
+                                    "schedule", "update",     "zero",     "set_window", "reload"};
   return kNames[static_cast<std::size_t>(op)];
 }
 
 std::string Call::str() const {
   std::string out = name(op);
-  if (op == Op::backward) out += fmt::format("({:g}, {:g}, {:g}{})", grads[0], std::abs(grads[1]) == grads[1] || std::isnan(grads[1]) ? std::abs(grads[1]) : grads[1], grads[2], raw ? ", raw" : "");
+  const auto plain = [](double x) { return std::isnan(x) ? std::string("nan") : fmt::format("{:g}", x); };
+  if (op == Op::backward)
+    out += fmt::format("({}, {}, {}{})", plain(grads[0]), plain(grads[1]), plain(grads[2]), raw ? ", raw" : "");
   if (op == Op::set_window) out += fmt::format("({})", window);
   if (optimizer != 0) out += fmt::format(" of optimizer {}", optimizer);
   if (rank != 0) out += fmt::format(" on rank {}", rank);

@@ -31,7 +31,7 @@ std::span<const CallCheck> call_checks();
 struct CheckResult {
   const CallCheck* check = nullptr;
   Outcome outcome = Outcome::not_asked;
-  std::string says;              ///< what the rule says and what happened
+  std::string says;                ///< what the rule says and what happened
   std::vector<std::string> calls;  ///< the shortest sequence that shows it
   std::string setup;
 };

@@ -86,7 +86,10 @@ class Due {
       case Op::update: return update();
       case Op::zero:
         for (auto& rank : optimizers_)
-          for (Optimizer& each : rank) each.graded = false, each.grads = {};
+          for (Optimizer& each : rank) {
+            each.graded = false;
+            each.grads = {};
+          }
         return true;
       case Op::set_window:
       case Op::reload: return true;

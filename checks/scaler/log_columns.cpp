@@ -30,19 +30,38 @@ constexpr std::pair<std::string_view, Quantity> kNames[] = {
 
 /// What else columns are called.
 constexpr std::pair<std::string_view, Quantity> kAlso[] = {
-    {"iteration", step},       {"iter", step},           {"global_step", step},    {"num_updates", step},
-    {"trainer_step", step},    {"loss_scale", scale},    {"grad_scale", scale},    {"amp_scale", scale},
-    {"loss_scaling", scale},   {"scaler_scale", scale},  {"found_inf", skipped},   {"overflow", skipped},
-    {"skip", skipped},         {"is_skipped", skipped},  {"skipped_steps", skipped_total},
-    {"num_skipped", skipped_total}, {"train_loss", loss}, {"lm_loss", loss},       {"gnorm", norm},
-    {"gradient_norm", norm},   {"total_norm", norm},     {"learning_rate", lr},    {"consumed_samples", samples},
-    {"global_rank", rank},     {"local_rank", rank},
+    {"iteration", step},
+    {"iter", step},
+    {"global_step", step},
+    {"num_updates", step},
+    {"trainer_step", step},
+    {"loss_scale", scale},
+    {"grad_scale", scale},
+    {"amp_scale", scale},
+    {"loss_scaling", scale},
+    {"scaler_scale", scale},
+    {"found_inf", skipped},
+    {"overflow", skipped},
+    {"skip", skipped},
+    {"is_skipped", skipped},
+    {"skipped_steps", skipped_total},
+    {"num_skipped", skipped_total},
+    {"train_loss", loss},
+    {"lm_loss", loss},
+    {"gnorm", norm},
+    {"gradient_norm", norm},
+    {"total_norm", norm},
+    {"learning_rate", lr},
+    {"consumed_samples", samples},
+    {"global_rank", rank},
+    {"local_rank", rank},
 };
 
 std::string lower(std::string_view text) {
   std::string out(text);
   std::ranges::transform(out, out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  std::ranges::replace_if(out, [](char c) { return c == ' ' || c == '-' || c == '.'; }, '_');
+  std::ranges::replace_if(
+      out, [](char c) { return c == ' ' || c == '-' || c == '.'; }, '_');
   return out;
 }
 

@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kHeaderWithin = 1000;  ///< lines
-constexpr std::size_t kMostKept = 10'000;  ///< torn lines that are remembered by number
+constexpr std::size_t kMostKept = 10'000;     ///< torn lines that are remembered by number
 
 /// Calls visit with each part of a text that `mark` separates.
 template <class Visit>
@@ -81,55 +81,70 @@ class Members : public nlohmann::json_sax<json> {
   std::string key_;
 };
 
-/// Most objects in logs are plain: names, numbers, words without escapes, and objects of them. Those are read here, at a
-/// tenth of the time; of anything else the answer is no, and the library reads it.
-bool read_plain(std::string_view text, Members& to) {
-  std::size_t at = 0;
-  std::string word;
-  const auto blanks = [&] { at = std::min(text.find_first_not_of(" \t", at), text.size()); };
-  const auto quoted = [&] {
-    if (at >= text.size() || text[at] != '"') return false;
-    const std::size_t end = text.find_first_of("\"\\", at + 1);
-    if (end == std::string_view::npos || text[end] != '"') return false;
-    word.assign(text, at + 1, end - at - 1);
-    at = end + 1;
-    return true;
-  };
-  int depth = 0;
-  while (true) {  // a value is due
-    blanks();
-    bool opened = false;
-    if (at < text.size() && text[at] == '{') {
-      opened = true;
-      ++at;
-      ++depth;
-    } else if (quoted()) {
-      to.string(word);
-    } else {
-      const std::size_t end = text.find_first_of(",} \t", at);
-      if (end == std::string_view::npos) return false;
-      const std::string_view token = text.substr(at, end - at);
-      const bool word_of_json = token == "true" || token == "false" || token == "null";
-      const bool digit = !token.empty() && (token[0] == '-' || (token[0] >= '0' && token[0] <= '9'));
-      const std::optional<double> number = digit ? leading_number(token) : std::nullopt;
-      if (!word_of_json && !number) return false;
-      if (token != "null") to.take(number.value_or(token == "true" ? 1.0 : 0.0));
-      at = end;
-    }
-    if (!opened) {
-      for (blanks(); at < text.size() && text[at] == '}'; blanks()) {
-        ++at;
-        if (--depth == 0) return at == text.size();
+/// Most objects in logs are plain: names, numbers, words without escapes, and objects of them. Those are read here, at
+/// a tenth of the time; of anything else the answer is no, and the library reads it.
+class PlainObject {
+ public:
+  PlainObject(std::string_view text, Members& to) : text_(text), to_(to) {}
+
+  bool read() {
+    while (true) {
+      blanks();
+      const bool opened = next('{');
+      if (opened)
+        ++depth_;
+      else if (!value())
+        return false;
+      if (!opened) {
+        for (blanks(); next('}'); blanks())
+          if (--depth_ == 0) return at_ == text_.size();
+        if (!next(',')) return false;
       }
-      if (at >= text.size() || text[at++] != ',') return false;
+      if (!name()) return false;
     }
+  }
+
+ private:
+  void blanks() { at_ = std::min(text_.find_first_not_of(" \t", at_), text_.size()); }
+  bool next(char c) {
+    if (at_ >= text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+  bool quoted() {
+    if (at_ >= text_.size() || text_[at_] != '"') return false;
+    const std::size_t end = text_.find_first_of("\"\\", at_ + 1);
+    if (end == std::string_view::npos || text_[end] != '"') return false;
+    word_.assign(text_, at_ + 1, end - at_ - 1);
+    at_ = end + 1;
+    return true;
+  }
+  bool name() {
     blanks();
     if (!quoted()) return false;
-    to.key(word);
+    to_.key(word_);
     blanks();
-    if (at >= text.size() || text[at++] != ':') return false;
+    return next(':');
   }
-}
+  bool value() {
+    if (quoted()) return to_.string(word_);
+    const std::size_t end = text_.find_first_of(",} \t", at_);
+    if (end == std::string_view::npos || end == at_) return false;
+    const std::string_view token = text_.substr(at_, end - at_);
+    at_ = end;
+    if (token == "null") return true;
+    if (token == "true" || token == "false") return to_.take(token == "true" ? 1 : 0);
+    if (token[0] != '-' && (token[0] < '0' || token[0] > '9')) return false;
+    const std::optional<double> number = leading_number(token);
+    return number && to_.take(*number);
+  }
+
+  std::string_view text_;
+  Members& to_;
+  std::string word_;
+  std::size_t at_ = 0;
+  int depth_ = 0;
+};
 
 class Reader {
  public:
@@ -181,7 +196,7 @@ class Reader {
 
   void take_json(std::string_view text) {
     Members members(columns_, trace_);
-    const bool plain = read_plain(text, members);
+    const bool plain = PlainObject(text, members).read();
     if (!plain) members = Members(columns_, trace_);
     if (!plain && !json::sax_parse(text, &members)) {
       if (log_.torn.size() < kMostKept) log_.torn.push_back(log_.lines);

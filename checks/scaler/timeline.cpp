@@ -15,10 +15,10 @@ struct Sources {
   bool lines = false, flags = false, here = false, total = false, large_flag = false;
 
   SkipSource best() const {
-    return lines                   ? SkipSource::lines
-           : flags && !large_flag  ? SkipSource::flags
+    return lines                    ? SkipSource::lines
+           : flags && !large_flag   ? SkipSource::flags
            : here || total || flags ? SkipSource::counters
-                                   : SkipSource::falls;
+                                    : SkipSource::falls;
   }
 };
 
@@ -67,8 +67,11 @@ class Builder {
 
  private:
   void note_rank(const Reading& r, int of) {
-    const auto said = r.has(scale) ? log_.get(r, scale) : r.has(reduced) ? log_.get(r, reduced) : log_.get(r, attempted);
-    if (of >= 0 && said) out_.by_rank[of].emplace_back(static_cast<std::int64_t>(log_.get(r, step).value_or(-1)), *said);
+    const auto said = r.has(scale)     ? log_.get(r, scale)
+                      : r.has(reduced) ? log_.get(r, reduced)
+                                       : log_.get(r, attempted);
+    if (of >= 0 && said)
+      out_.by_rank[of].emplace_back(static_cast<std::int64_t>(log_.get(r, step).value_or(-1)), *said);
   }
 
   void take(const Reading& r) {
@@ -137,8 +140,7 @@ class Builder {
       case SkipSource::falls:
         if (!m.before || !m.after || !(*m.after < *m.before)) return 0;
         if (!(*m.after > 0)) return 1;  // printed in too few decimals
-        return std::max<std::int64_t>(
-            1, std::llround(std::log(*m.after / *m.before) / std::log(rule_.backoff_factor)));
+        return std::max<std::int64_t>(1, std::llround(std::log(*m.after / *m.before) / std::log(rule_.backoff_factor)));
       case SkipSource::none: break;
     }
     return 0;

@@ -18,8 +18,8 @@ struct Moment {
   std::int64_t low = -1, high = -1;  ///< without a step: it lies in (low, high]; -1: not known
   std::optional<double> before, after;
   std::optional<double> peak;  ///< that the skips of an interval must have started from: more of them than it fell by
-  std::int64_t skips = 0;     ///< steps skipped since the moment before
-  std::int64_t interval = 1;  ///< steps since the moment before that says its step
+  std::int64_t skips = 0;      ///< steps skipped since the moment before
+  std::int64_t interval = 1;   ///< steps since the moment before that says its step
   std::optional<double> loss, norm, mean_norm, lr, samples;
   std::optional<double> clean;    ///< clean steps, by the scaler's own count
   std::optional<double> counted;  ///< what the line's own counter of skips and NaN says
@@ -54,11 +54,11 @@ struct Timeline {
   int copies = 1;  ///< ranks that say the same without their names
   SkipSource source = SkipSource::none;
   bool scale_known = false, norm_known = false, loss_known = false, step_known = false;
-  bool each_step = false;  ///< every step has its line
-  bool at_floor = false;   ///< the run ended by its rule's floor
+  bool each_step = false;                                 ///< every step has its line
+  bool at_floor = false;                                  ///< the run ended by its rule's floor
   std::int64_t first_step = 0, last_step = 0, steps = 0;  ///< steps: of the log, 0: not known
   std::int64_t skips = 0;
-  std::int64_t earlier_skips = 0;  ///< before the log's first line, as a counter says
+  std::int64_t earlier_skips = 0;             ///< before the log's first line, as a counter says
   std::optional<std::int64_t> counted_skips;  ///< since the run began, as a counter says in the end
 
   std::optional<double> first_scale, last_scale;

@@ -39,8 +39,9 @@ constexpr std::array<ScaleRule, 13> kRules = {{
      false, Dtype::fp32, "TensorFlow's tf.mixed_precision DynamicLossScale"},
     {"apex_fp16_utils", 0x1p32, 2.0, 0.5, 1000, 1.0, kNoCap, false, GrowthCount::equals_window, 1,
      HysteresisRefill::clean_step, false, Dtype::fp64, "apex fp16_utils DynamicLossScaler"},
-    {"fairseq", 128.0, 2.0, 0.5, 2000, 0x1.a36e2ep-14, kNoCap, false, GrowthCount::equals_window, 1, HysteresisRefill::clean_step,
-     true, Dtype::fp64, "fairseq DynamicLossScaler; its window hangs on the number of ranks"},
+    {"fairseq", 128.0, 2.0, 0.5, 2000, 0x1.a36e2ep-14, kNoCap, false, GrowthCount::equals_window, 1,
+     HysteresisRefill::clean_step, true, Dtype::fp64,
+     "fairseq DynamicLossScaler; its window hangs on the number of ranks"},
     {"paddle", 65536.0, 2.0, 0.5, 2000, 1.0, kNoCap, true, GrowthCount::equals_window, 1, HysteresisRefill::clean_step,
      false, Dtype::fp32, "paddle.amp.GradScaler with decr_every_n_nan_or_inf = 1"},
 }};

@@ -202,7 +202,8 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
     {"ampcheck.audit_gate/1", {"audit gate relu softmax --atol 0 --rtol 0 --json"}},
     {"ampcheck.audit_scaler/1", {"audit scaler torch --json"}},
     {"ampcheck.audit_scaler_log/1",
-     {"train --steps 4 --shadow off --record t >trained; (cat t; echo '{\"step\": 5') >u; $AMPCHECK audit scaler --log u "
+     {"train --steps 4 --shadow off --record t >trained; (cat t; echo '{\"step\": 5') >u; $AMPCHECK audit scaler --log "
+      "u "
       "--rule deepspeed --json",
       "explain ci >page; (cat page; echo Found overflow. Skip step) >log; $AMPCHECK audit scaler --log log --json"}},
     {"ampcheck.train/1",

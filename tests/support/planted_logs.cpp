@@ -85,7 +85,9 @@ Run play(Fate fate, const char* rule_name, std::int64_t steps) {
     s.step = i + 1;
     s.before = scale.scale();
     s.hysteresis = scale.hysteresis();
-    s.loss = loss_is_nan(fate, i, steps) ? kNan : 2 + 3 * std::exp(-static_cast<double>(i) / 800) + 0.02 * noise(static_cast<std::uint64_t>(i));
+    s.loss = loss_is_nan(fate, i, steps)
+                 ? kNan
+                 : 2 + 3 * std::exp(-static_cast<double>(i) / 800) + 0.02 * noise(static_cast<std::uint64_t>(i));
     const bool nan_now = std::isnan(s.loss);
     const double most = room(fate, i, steps);
     s.skip = !fixed && (nan_now || most < -1e6 || std::log2(s.before) > most);
@@ -109,7 +111,17 @@ Run play(Fate fate, const char* rule_name, std::int64_t steps) {
 
 std::string number(double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); }
 
-enum Caps : unsigned { kScale = 1, kSkip = 2, kStep = 4, kLoss = 8, kNorm = 16, kRank = 32, kEach = 64, kCounters = 128, kFalls = 256 };
+enum Caps : unsigned {
+  kScale = 1,
+  kSkip = 2,
+  kStep = 4,
+  kLoss = 8,
+  kNorm = 16,
+  kRank = 32,
+  kEach = 64,
+  kCounters = 128,
+  kFalls = 256
+};
 
 struct Format {
   const char* name;
@@ -129,20 +141,24 @@ std::string deepspeed(const Run& run, const char* tag, bool bars) {
       break;
     }
     if (s.skip) {
-      out += fmt::format("[2025-02-01 09:00:00,001] [INFO] [loss_scaler.py:183:update_scale] [{}] OVERFLOW! Rank 0 "
-                         "Skipping step. Attempted loss scale: {}, ",
-                         tag, s.before);
-      out += s.hysteresis > 1 ? fmt::format("but hysteresis is {}. Reducing hysteresis to {}", s.hysteresis, s.hysteresis - 1)
-                              : fmt::format("reducing to {}", s.after);
+      out += fmt::format(
+          "[2025-02-01 09:00:00,001] [INFO] [loss_scaler.py:183:update_scale] [{}] OVERFLOW! Rank 0 "
+          "Skipping step. Attempted loss scale: {}, ",
+          tag, s.before);
+      out += s.hysteresis > 1
+                 ? fmt::format("but hysteresis is {}. Reducing hysteresis to {}", s.hysteresis, s.hysteresis - 1)
+                 : fmt::format("reducing to {}", s.after);
       if (!bars) out += "\n";
     }
     if (bars)
-      out += fmt::format("{}Steps:   0%|\u258f         | {}/9000 [00:01<2:11:07,  4.12s/it, lr=1e-5, step_loss={}, td=0.05s]\n",
-                         s.skip ? "\r" : "", s.step, number(s.loss));
+      out += fmt::format(
+          "{}Steps:   0%|\u258f         | {}/9000 [00:01<2:11:07,  4.12s/it, lr=1e-5, step_loss={}, td=0.05s]\n",
+          s.skip ? "\r" : "", s.step, number(s.loss));
     else if (s.step % 10 == 0)
-      out += fmt::format("[2025-02-01 09:00:00,001] [INFO] [logging.py:96:log_dist] [Rank 0] step={}, skipped={}, "
-                         "lr=[9.65e-06, 9.65e-06], mom=[(0.9, 0.95), (0.9, 0.95)]\n",
-                         s.step, skipped);
+      out += fmt::format(
+          "[2025-02-01 09:00:00,001] [INFO] [logging.py:96:log_dist] [Rank 0] step={}, skipped={}, "
+          "lr=[9.65e-06, 9.65e-06], mom=[(0.9, 0.95), (0.9, 0.95)]\n",
+          s.step, skipped);
   }
   return out;
 }
@@ -151,15 +167,18 @@ std::string deepspeed_fused(const Run& run) {
   std::string out;
   for (const Step& s : run.steps) {
     if (s.skip)
-      out += fmt::format("[2020-05-20 10:00:00,000] [INFO] [fused_optimizer.py:364:_update_scale] Grad overflow on "
-                         "iteration {}\n[2020-05-20 10:00:00,000] [INFO] [fused_optimizer.py:366:_update_scale] "
-                         "Reducing dynamic loss scale from {} to {}\n",
-                         s.step, s.before, s.after);
+      out += fmt::format(
+          "[2020-05-20 10:00:00,000] [INFO] [fused_optimizer.py:364:_update_scale] Grad overflow on "
+          "iteration {}\n[2020-05-20 10:00:00,000] [INFO] [fused_optimizer.py:366:_update_scale] "
+          "Reducing dynamic loss scale from {} to {}\n",
+          s.step, s.before, s.after);
     else if (s.after > s.before)
-      out += fmt::format("[2020-05-20 10:00:00,000] [INFO] [fused_optimizer.py:370:_update_scale] Increasing dynamic "
-                         "loss scale from {} to {}\n",
-                         s.before, s.after);
-    if (s.step % 10 == 0) out += fmt::format("  1%|#         | {}/9000 [00:01<2:11:07, loss={}]\n", s.step, number(s.loss));
+      out += fmt::format(
+          "[2020-05-20 10:00:00,000] [INFO] [fused_optimizer.py:370:_update_scale] Increasing dynamic "
+          "loss scale from {} to {}\n",
+          s.before, s.after);
+    if (s.step % 10 == 0)
+      out += fmt::format("  1%|#         | {}/9000 [00:01<2:11:07, loss={}]\n", s.step, number(s.loss));
   }
   return out;
 }
@@ -200,16 +219,20 @@ std::string fairseq(const Run& run) {
   std::string out;
   std::int64_t updates = 0;
   for (const Step& s : run.steps) {
-    if (s.raised) return out + "FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding.\n";
+    if (s.raised)
+      return out + "FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding.\n";
     if (s.skip) {
-      out += fmt::format("2021-03-01 10:00:00 | INFO | fairseq.trainer | NOTE: gradient overflow detected, ignoring "
-                         "gradient, setting loss scale to: {}\n", s.after);
+      out += fmt::format(
+          "2021-03-01 10:00:00 | INFO | fairseq.trainer | NOTE: gradient overflow detected, ignoring "
+          "gradient, setting loss scale to: {}\n",
+          s.after);
       continue;
     }
     if (++updates % 10 == 0)
-      out += fmt::format("2021-03-01 10:00:00 | INFO | train_inner | epoch 001:  {:5} / 9000 loss={:.3f}, ppl=30, "
-                         "num_updates={}, lr={}, gnorm={:.3f}, loss_scale={:.3f}, train_wall=10, wall=12\n",
-                         updates, s.loss, updates, s.lr, s.norm, s.after);
+      out += fmt::format(
+          "2021-03-01 10:00:00 | INFO | train_inner | epoch 001:  {:5} / 9000 loss={:.3f}, ppl=30, "
+          "num_updates={}, lr={}, gnorm={:.3f}, loss_scale={:.3f}, train_wall=10, wall=12\n",
+          updates, s.loss, updates, s.lr, s.norm, s.after);
   }
   return out;
 }
@@ -227,9 +250,10 @@ std::string per_step(const Run& run, const std::function<std::string(const Step&
 }
 
 std::string internevo(const Step& s, std::int64_t skipped) {
-  return fmt::format("2024-01-20 10:00:00,000\tINFO train.py:300 in record -- tgs=4000 step={} loss={} lr={} "
-                     "loss_scale={} grad_norm={{'0_default': {}, '1_fp32': 0.0}} inf_nan_skip_batches={}",
-                     s.step, number(s.loss), s.lr, s.after, s.skip ? "-1" : number(s.norm), skipped);
+  return fmt::format(
+      "2024-01-20 10:00:00,000\tINFO train.py:300 in record -- tgs=4000 step={} loss={} lr={} "
+      "loss_scale={} grad_norm={{'0_default': {}, '1_fp32': 0.0}} inf_nan_skip_batches={}",
+      s.step, number(s.loss), s.lr, s.after, s.skip ? "-1" : number(s.norm), skipped);
 }
 
 std::string huggingface(const Step& s, std::int64_t) {
@@ -238,39 +262,45 @@ std::string huggingface(const Step& s, std::int64_t) {
 }
 
 std::string swin(const Step& s, std::int64_t) {
-  return fmt::format("[2022-01-01 10:00:00 swin] (main.py 220): INFO Train: [1/300][{}/9999] eta 0:10:00 lr {} wd 0.05 "
-                     "time 0.51 (0.60) loss {:.4f} ({:.4f}) grad_norm {:.4f} (nan) loss_scale {:.4f} (65536.0000) mem 8000MB",
-                     s.step, s.lr, s.loss, s.loss, s.norm, s.after);
+  return fmt::format(
+      "[2022-01-01 10:00:00 swin] (main.py 220): INFO Train: [1/300][{}/9999] eta 0:10:00 lr {} wd 0.05 "
+      "time 0.51 (0.60) loss {:.4f} ({:.4f}) grad_norm {:.4f} (nan) loss_scale {:.4f} (65536.0000) mem 8000MB",
+      s.step, s.lr, s.loss, s.loss, s.norm, s.after);
 }
 
 std::string paddle(const Step& s, std::int64_t) {
-  return fmt::format("[2024-11-22 09:46:02,799] [    INFO] - global step {}, loss: {:.6f}, speed: 2.88 steps/s, learning "
-                     "rate: {:.5e}, loss_scaling: {:.2f}, incr_count: {:.2f}, decr_count: 0.00",
-                     s.step, s.loss, s.lr, s.after, static_cast<double>(s.step % 2000));
+  return fmt::format(
+      "[2024-11-22 09:46:02,799] [    INFO] - global step {}, loss: {:.6f}, speed: 2.88 steps/s, learning "
+      "rate: {:.5e}, loss_scaling: {:.2f}, incr_count: {:.2f}, decr_count: 0.00",
+      s.step, s.loss, s.lr, s.after, static_cast<double>(s.step % 2000));
 }
 
 std::string insightface(const Step& s, std::int64_t) {
-  return fmt::format("Training: 2021-06-01 10:00:00,000-Speed 3000.00 samples/sec   Loss {:.4f}   LearningRate {:.4f}   "
-                     "Epoch: 0   Global Step: {}   Fp16 Grad Scale: {:6.0f}   Required: 10 hours",
-                     s.loss, s.lr, s.step, s.after);
+  return fmt::format(
+      "Training: 2021-06-01 10:00:00,000-Speed 3000.00 samples/sec   Loss {:.4f}   LearningRate {:.4f}   "
+      "Epoch: 0   Global Step: {}   Fp16 Grad Scale: {:6.0f}   Required: 10 hours",
+      s.loss, s.lr, s.step, s.after);
 }
 
 std::string dllogger(const Step& s, std::int64_t) {
-  return fmt::format("DLL 2020-11-01 10:00:00.000000 - Training Epoch: 0 Training Iteration: {}  step_loss : {} "
-                     "learning_rate : {} loss_scale : {:.1f}",
-                     s.step, number(s.loss), s.lr, s.after);
+  return fmt::format(
+      "DLL 2020-11-01 10:00:00.000000 - Training Epoch: 0 Training Iteration: {}  step_loss : {} "
+      "learning_rate : {} loss_scale : {:.1f}",
+      s.step, number(s.loss), s.lr, s.after);
 }
 
 std::string lmops(const Step& s, std::int64_t) {
-  return fmt::format("train | epoch   0 | Iter: {:6}/  9000 | global iter: {:6}/  9000 | loss: {:.4f} | ds_loss: 0.0 | lr: "
-                     "{:.4e} | scale: {:10.4f} | micro time: 0.100 | step time: 0.000",
-                     s.step, s.step, s.loss, s.lr, s.after);
+  return fmt::format(
+      "train | epoch   0 | Iter: {:6}/  9000 | global iter: {:6}/  9000 | loss: {:.4f} | ds_loss: 0.0 | lr: "
+      "{:.4e} | scale: {:10.4f} | micro time: 0.100 | step time: 0.000",
+      s.step, s.step, s.loss, s.lr, s.after);
 }
 
 std::string keras(const Step& s, std::int64_t) {
-  return fmt::format("\x1b[1m{:4}/9999\x1b[0m [=>............................] - ETA: 5:12 - loss: {} - accuracy: 0.1 - "
-                     "loss_scale: {}",
-                     s.step, number(s.loss), s.after);
+  return fmt::format(
+      "\x1b[1m{:4}/9999\x1b[0m [=>............................] - ETA: 5:12 - loss: {} - accuracy: 0.1 - "
+      "loss_scale: {}",
+      s.step, number(s.loss), s.after);
 }
 
 std::string mmengine(const Run& run) {
@@ -279,9 +309,11 @@ std::string mmengine(const Run& run) {
   for (const Step& s : run.steps) {
     norm += s.norm / 50;
     if (s.step % 50 != 0) continue;
-    out += fmt::format("05/18 06:40:12 - mmengine - \x1b[4m\x1b[97mINFO\x1b[0m - Epoch(train)  [1][{:5}/29572]  lr: {:.4e}  eta: 2 days, "
-                       "18:26:28  time: 0.6741  memory: 11829  grad_norm: {:.4f}  loss: {:.4f}  loss_cls: 1.0562\n",
-                       s.step, s.lr, norm, s.loss);
+    out += fmt::format(
+        "05/18 06:40:12 - mmengine - \x1b[4m\x1b[97mINFO\x1b[0m - Epoch(train)  [1][{:5}/29572]  lr: {:.4e}  eta: 2 "
+        "days, "
+        "18:26:28  time: 0.6741  memory: 11829  grad_norm: {:.4f}  loss: {:.4f}  loss_cls: 1.0562\n",
+        s.step, s.lr, norm, s.loss);
     norm = 0;
   }
   return out;
@@ -289,14 +321,18 @@ std::string mmengine(const Run& run) {
 
 std::string json_lines(const Run& run, bool ranks) {
   std::string out;
-  const auto value = [](double x) { return std::isnan(x) ? std::string("\"nan\"") : std::isinf(x) ? "\"inf\"" : fmt::format("{}", x); };
+  const auto value = [](double x) {
+    return std::isnan(x) ? std::string("\"nan\"") : std::isinf(x) ? "\"inf\"" : fmt::format("{}", x);
+  };
   for (std::size_t i = 0; i < run.steps.size(); ++i)
     for (int rank = 0; rank < (ranks ? 2 : 1); ++rank) {
       const Step& s = run.steps[i];
       const double scale = rank == 1 && !run.other_rank.empty() ? run.other_rank[i] : s.after;
-      out += fmt::format(R"({{"step": {}, "train": {{"loss": {}, "grad_norm": {}}}, "loss_scale": {}, "found_inf": {}{}}})",
-                         s.step, value(s.loss), value(s.norm), value(scale), s.skip ? "true" : "false",
-                         ranks ? fmt::format(", \"rank\": {}", rank) : "") + "\n";
+      out += fmt::format(
+                 R"({{"step": {}, "train": {{"loss": {}, "grad_norm": {}}}, "loss_scale": {}, "found_inf": {}{}}})",
+                 s.step, value(s.loss), value(s.norm), value(scale), s.skip ? "true" : "false",
+                 ranks ? fmt::format(", \"rank\": {}", rank) : "") +
+             "\n";
     }
   return out;
 }
@@ -304,7 +340,8 @@ std::string json_lines(const Run& run, bool ranks) {
 std::string csv(const Run& run) {
   std::string out = "step,train/loss,grad_norm,amp_scale,skipped,lr\n";
   for (const Step& s : run.steps)
-    out += fmt::format("{},{},{},{},{},{}\n", s.step, number(s.loss), s.skip ? "" : number(s.norm), s.after, s.skip ? 1 : 0, s.lr);
+    out += fmt::format("{},{},{},{},{},{}\n", s.step, number(s.loss), s.skip ? "" : number(s.norm), s.after,
+                       s.skip ? 1 : 0, s.lr);
   return out;
 }
 
@@ -321,10 +358,15 @@ std::string own_line(const Run& run) {
 }
 
 std::string own_trace(const Run& run) {
-  std::string out = R"({"schema":"ampcheck.trace/2","model":"mlp","dtype":"fp16","scaler":"torch","steps":9000})" "\n";
+  std::string out = R"({"schema":"ampcheck.trace/2","model":"mlp","dtype":"fp16","scaler":"torch","steps":9000})"
+                    "\n";
   for (const Step& s : run.steps) {
-    out += fmt::format(R"({{"step":{},"seq":0,"phase":"forward","op":"linear_1","tensor":"x","scale":1,"loss_error":0}})" "\n", s.step - 1);
-    out += fmt::format(R"({{"step":{},"loss":{},"scale":{},"scale_after":{},"tracker":1,"found_inf":{},"stepped":{}}})" "\n",
+    out +=
+        fmt::format(R"({{"step":{},"seq":0,"phase":"forward","op":"linear_1","tensor":"x","scale":1,"loss_error":0}})"
+                    "\n",
+                    s.step - 1);
+    out += fmt::format(R"({{"step":{},"loss":{},"scale":{},"scale_after":{},"tracker":1,"found_inf":{},"stepped":{}}})"
+                       "\n",
                        s.step - 1, std::isnan(s.loss) ? "\"nan\"" : number(s.loss), s.before,
                        std::isinf(s.after) ? "\"inf\"" : number(s.after), s.skip, !s.skip);
   }
@@ -342,12 +384,17 @@ std::vector<Format> formats() {
   const auto lines = [](auto line) { return [line](const Run& run) { return per_step(run, line); }; };
   constexpr unsigned kAll = kScale | kStep | kLoss | kEach;
   return {
-      {"deepspeed", "deepspeed", kScale | kSkip | kStep, 10, [](const Run& r) { return deepspeed(r, "deepspeed", false); }},
-      {"deepspeed_bars", "deepspeed", kAll | kSkip | kFalls, 1, [](const Run& r) { return deepspeed(r, "deepspeed", true); }},
-      {"deepscale", "deepspeed", kScale | kSkip | kStep, 10, [](const Run& r) { return deepspeed(r, "deepscale", false); }},
+      {"deepspeed", "deepspeed", kScale | kSkip | kStep, 10,
+       [](const Run& r) { return deepspeed(r, "deepspeed", false); }},
+      {"deepspeed_bars", "deepspeed", kAll | kSkip | kFalls, 1,
+       [](const Run& r) { return deepspeed(r, "deepspeed", true); }},
+      {"deepscale", "deepspeed", kScale | kSkip | kStep, 10,
+       [](const Run& r) { return deepspeed(r, "deepscale", false); }},
       {"deepspeed_fused", "torch", kScale | kSkip | kStep | kLoss | kFalls, 10, deepspeed_fused},
-      {"megatron", "megatron", kAll | kSkip | kNorm | kCounters, 1, [](const Run& r) { return megatron(r, 1, false, true); }},
-      {"megatron_10", "megatron", kScale | kStep | kLoss, 10, [](const Run& r) { return megatron(r, 10, false, true); }},
+      {"megatron", "megatron", kAll | kSkip | kNorm | kCounters, 1,
+       [](const Run& r) { return megatron(r, 1, false, true); }},
+      {"megatron_10", "megatron", kScale | kStep | kLoss, 10,
+       [](const Run& r) { return megatron(r, 10, false, true); }},
       {"neox", "megatron", kAll | kSkip | kCounters, 1, [](const Run& r) { return megatron(r, 1, true, true); }},
       {"apex", "torch", kScale | kSkip, 0, [](const Run& r) { return apex(r, 1); }},
       {"apex_4_ranks", "torch", kScale | kSkip, 0, [](const Run& r) { return apex(r, 4); }},
@@ -376,54 +423,61 @@ struct Due {
   const char* kind = "";
 };
 
+std::optional<Due> if_shown(bool shown, Health health, const char* question, const char* kind) {
+  return shown ? std::optional(Due{health, question, kind}) : std::nullopt;
+}
+
+std::optional<Due> due_of_healthy(Fate fate, const Format& f) {
+  const auto has = [&](unsigned caps) { return (f.caps & caps) == caps; };
+  if (fate == Fate::bf16) return if_shown(has(kCounters), Health::harmless, "skips", "no_skips");
+  if (fate == Fate::steady) {
+    if (f.interval == 0) return std::nullopt;                               // no line at all
+    if (has(kFalls)) return Due{Health::cannot_tell, "skips", "not_said"};  // a scale only where it falls
+    const bool seen = has(kScale) || has(kSkip);
+    return Due{seen ? Health::harmless : Health::cannot_tell, "skips", seen ? "no_skips" : "not_said"};
+  }
+  if (!has(kScale)) return Due{Health::cannot_tell, "skips", ""};
+  return Due{Health::harmless, "skips", fate == Fate::probes ? "start_up_and_probes" : "start_up"};
+}
+
+std::optional<Due> due_of_nan(Fate fate, const Format& f) {
+  const auto has = [&](unsigned caps) { return (f.caps & caps) == caps; };
+  if (fate == Fate::bf16_nan) return if_shown(has(kCounters), Health::broken, "nan", "nan_for_good");
+  if (fate == Fate::nan_at_times)
+    return if_shown(has(kLoss | kEach) && !has(kCounters), Health::losing, "nan", "nan_now_and_then");
+  if (fate == Fate::gradient_nan) {
+    if (std::string(f.name) == "swin") return Due{Health::broken, "nan", "nan_for_good"};  // it shows the norm
+    return if_shown(has(kScale), Health::broken, "nan", "nan_at_any_scale");
+  }
+  if (has(kLoss) && !has(kCounters) && f.interval != 10) return Due{Health::broken, "nan", "nan_for_good"};
+  return if_shown(has(kScale), Health::broken, "nan", "");
+}
+
 /// What a log of that grammar can show of a fate. None: nothing.
 std::optional<Due> due(Fate fate, const Format& f) {
   const auto has = [&](unsigned caps) { return (f.caps & caps) == caps; };
-  const bool moves = has(kScale), seen = moves || has(kSkip);
+  const std::string name = f.name;
   switch (fate) {
     case Fate::steady:
-      if (f.interval == 0) return std::nullopt;  // no line at all
-      if (has(kFalls)) return Due{Health::cannot_tell, "skips", "not_said"};  // a scale only where it falls
-      return Due{seen ? Health::harmless : Health::cannot_tell, "skips", seen ? "no_skips" : "not_said"};
     case Fate::start_up:
     case Fate::probes:
-      if (moves) return Due{Health::harmless, "skips", fate == Fate::probes ? "start_up_and_probes" : "start_up"};
-      return Due{Health::cannot_tell, "skips", ""};
-    case Fate::bf16:
-      return has(kCounters) ? std::optional(Due{Health::harmless, "skips", "no_skips"}) : std::nullopt;
-    case Fate::bf16_nan:
-      return has(kCounters) ? std::optional(Due{Health::broken, "nan", "nan_for_good"}) : std::nullopt;
-    case Fate::nan_from_start:
-    case Fate::nan_later:
-      if (has(kLoss) && !has(kCounters) && f.interval != 10) return Due{Health::broken, "nan", "nan_for_good"};
-      return moves ? std::optional(Due{Health::broken, "nan", ""}) : std::nullopt;
-    case Fate::gradient_nan:
-      if (std::string(f.name) == "swin") return Due{Health::broken, "nan", "nan_for_good"};  // it shows the norm
-      return moves ? std::optional(Due{Health::broken, "nan", "nan_at_any_scale"}) : std::nullopt;
-    case Fate::ratchet:
-      return moves && has(kStep) && f.interval <= 10 ? std::optional(Due{Health::losing, "skips", "ratchet"}) : std::nullopt;
-    case Fate::burst: return moves ? std::optional(Due{Health::losing, "skips", "burst"}) : std::nullopt;
-    case Fate::scaled_norm:
-      return has(kScale | kNorm) ? std::optional(Due{Health::losing, "norm", "scaled"}) : std::nullopt;
-    case Fate::reset: return moves && has(kStep) ? std::optional(Due{Health::losing, "reset", "reset"}) : std::nullopt;
-    case Fate::ranks_differ: return has(kRank) ? std::optional(Due{Health::broken, "ranks", "disagree"}) : std::nullopt;
+    case Fate::bf16: return due_of_healthy(fate, f);
+    case Fate::ratchet: return if_shown(has(kScale | kStep), Health::losing, "skips", "ratchet");
+    case Fate::burst: return if_shown(has(kScale), Health::losing, "skips", "burst");
+    case Fate::scaled_norm: return if_shown(has(kScale | kNorm), Health::losing, "norm", "scaled");
+    case Fate::reset: return if_shown(has(kScale | kStep), Health::losing, "reset", "reset");
+    case Fate::ranks_differ: return if_shown(has(kRank), Health::broken, "ranks", "disagree");
     case Fate::runaway:
-      return has(kScale | kStep | kEach) && f.interval == 1 && std::string(f.name) != "deepspeed_bars"
-                 ? std::optional(Due{Health::losing, "skips", "runaway"})
-                 : std::nullopt;
-    case Fate::infinite_scale:
-      return std::string(f.rule) == "keras" ? std::optional(Due{Health::broken, "skips", "scale_not_finite"}) : std::nullopt;
-    case Fate::nan_at_times:
-      return has(kLoss | kEach) && !has(kCounters) ? std::optional(Due{Health::losing, "nan", "nan_now_and_then"})
-                                                   : std::nullopt;
+      return if_shown(has(kScale | kStep | kEach) && name != "deepspeed_bars", Health::losing, "skips", "runaway");
+    case Fate::infinite_scale: return if_shown(name == "keras", Health::broken, "skips", "scale_not_finite");
+    default: return due_of_nan(fate, f);
   }
-  return std::nullopt;
 }
 
-constexpr Fate kFates[] = {Fate::steady,       Fate::start_up, Fate::probes, Fate::bf16,        Fate::nan_from_start,
-                           Fate::nan_later,    Fate::gradient_nan, Fate::ratchet, Fate::burst,  Fate::scaled_norm,
-                           Fate::reset,        Fate::ranks_differ, Fate::bf16_nan, Fate::runaway, Fate::infinite_scale,
-                           Fate::nan_at_times};
+constexpr Fate kFates[] = {Fate::steady,         Fate::start_up,    Fate::probes,         Fate::bf16,
+                           Fate::nan_from_start, Fate::nan_later,   Fate::gradient_nan,   Fate::ratchet,
+                           Fate::burst,          Fate::scaled_norm, Fate::reset,          Fate::ranks_differ,
+                           Fate::bf16_nan,       Fate::runaway,     Fate::infinite_scale, Fate::nan_at_times};
 
 bool is_healthy(Fate fate) {
   return fate == Fate::steady || fate == Fate::start_up || fate == Fate::probes || fate == Fate::bf16;
@@ -431,17 +485,18 @@ bool is_healthy(Fate fate) {
 
 std::int64_t steps_of(Fate fate) {
   return fate == Fate::start_up || fate == Fate::bf16 || fate == Fate::bf16_nan ? 900
-         : fate == Fate::ratchet                        ? 1500
-         : fate == Fate::steady                         ? 600
-                                                        : 7000;
+         : fate == Fate::ratchet                                                ? 1500
+         : fate == Fate::steady                                                 ? 600
+                                                                                : 7000;
 }
 
 }  // namespace
 
 const char* name(Fate fate) {
-  constexpr const char* kNames[] = {"steady",  "start_up",    "probes", "bf16",         "nan_from_start", "nan_later",
-                                    "gradient_nan", "ratchet", "burst", "scaled_norm",  "reset",          "ranks_differ",
-                                    "bf16_nan", "runaway",    "infinite_scale", "nan_at_times"};
+  constexpr const char* kNames[] = {"steady",         "start_up",    "probes",         "bf16",
+                                    "nan_from_start", "nan_later",   "gradient_nan",   "ratchet",
+                                    "burst",          "scaled_norm", "reset",          "ranks_differ",
+                                    "bf16_nan",       "runaway",     "infinite_scale", "nan_at_times"};
   return kNames[static_cast<std::size_t>(fate)];
 }
 

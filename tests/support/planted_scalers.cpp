@@ -15,7 +15,9 @@ using namespace checks::scaler;
 constexpr double kMax = std::numeric_limits<float>::max();
 
 double fp32(double x) { return static_cast<double>(static_cast<float>(x)); }
-double bf16(double x) { return std::isfinite(x) && x != 0 ? std::ldexp(std::round(std::ldexp(x, 7 - std::ilogb(x))), std::ilogb(x) - 7) : x; }
+double bf16(double x) {
+  return std::isfinite(x) && x != 0 ? std::ldexp(std::round(std::ldexp(x, 7 - std::ilogb(x))), std::ilogb(x) - 7) : x;
+}
 
 /// One rank's view of one optimizer.
 struct Opt {
@@ -35,7 +37,8 @@ struct Kept {
 
 class Small {
  public:
-  Small(const ScaleRule& rule, const Setup& setup, const std::string& fault) : rule_(rule), setup_(setup), fault_(fault) {
+  Small(const ScaleRule& rule, const Setup& setup, const std::string& fault)
+      : rule_(rule), setup_(setup), fault_(fault) {
     for (Kept& kept : kept_) kept = fresh();
   }
 
@@ -63,7 +66,10 @@ class Small {
   bool is(const char* fault) const { return fault_ == fault; }
   double stored(double x) const { return rule_.storage == Dtype::fp32 ? fp32(x) : x; }
 
-  Kept fresh() const { return {stored(setup_.init_scale), 0, is("hysteresis_one_more") ? rule_.hysteresis + 1 : rule_.hysteresis, setup_.window}; }
+  Kept fresh() const {
+    return {stored(setup_.init_scale), 0, is("hysteresis_one_more") ? rule_.hysteresis + 1 : rule_.hysteresis,
+            setup_.window};
+  }
 
   std::string refused(const Call& call, const Opt& o) const {
     if (!setup_.enabled) return "";
@@ -89,26 +95,13 @@ class Small {
 
   void act(const Call& call, Opt& o, Reply& reply) {
     switch (call.op) {
-      case Op::scale:
-        scaled_ = true;
-        if (is("scale_grows_in_window") && window_open_) kept_[0].scale *= 2;
-        window_open_ = true;
-        factor_ = setup_.enabled || is("disabled_scales") ? kept_[0].scale : 1;
-        if (is("scales_by_half") && setup_.enabled) factor_ /= 2;
-        reply.scaled = factor_;
-        break;
+      case Op::scale: reply.scaled = scaled(); break;
       case Op::scale_half: {
         const double start = kept_[0].scale;
         reply.scaled = is("half_loss") ? (start > 65504 ? HUGE_VAL : start) : std::min(start, 32768.0);
         break;
       }
-      case Op::backward:
-        for (std::size_t i = 0; i < kElements; ++i) {
-          const bool keep = o.graded && !is("last_batch_alone");
-          o.grads[i] = fp32((keep ? o.grads[i] : 0) + call.grads[i] * (call.raw ? 1 : factor_));
-        }
-        o.graded = true;
-        break;
+      case Op::backward: backward(call, o); break;
       case Op::unscale:
         if (setup_.enabled || is("disabled_unscales")) unscale(call.rank, call.optimizer, true);
         break;
@@ -118,18 +111,37 @@ class Small {
         if (!skipped_ || is("schedule_on_skip")) ++schedule_;
         break;
       case Op::update: update(); break;
-      case Op::zero:
-        for (auto& rank : opts_)
-          for (Opt& each : rank) {
-            each.graded = false;
-            each.grads = {};
-          }
-        break;
+      case Op::zero: zero(); break;
       case Op::set_window:
         for (Kept& kept : kept_) kept.window = call.window;
         break;
       case Op::reload: reload(); break;
     }
+  }
+
+  double scaled() {
+    scaled_ = true;
+    if (is("scale_grows_in_window") && window_open_) kept_[0].scale *= 2;
+    window_open_ = true;
+    factor_ = setup_.enabled || is("disabled_scales") ? kept_[0].scale : 1;
+    if (is("scales_by_half") && setup_.enabled) factor_ /= 2;
+    return factor_;
+  }
+
+  void backward(const Call& call, Opt& o) const {
+    for (std::size_t i = 0; i < kElements; ++i) {
+      const bool keep = o.graded && !is("last_batch_alone");
+      o.grads[i] = fp32((keep ? o.grads[i] : 0) + call.grads[i] * (call.raw ? 1 : factor_));
+    }
+    o.graded = true;
+  }
+
+  void zero() {
+    for (auto& rank : opts_)
+      for (Opt& each : rank) {
+        each.graded = false;
+        each.grads = {};
+      }
   }
 
   void reload() {
@@ -179,8 +191,8 @@ class Small {
     divide(mine, explicitly);
     if (!is("product_unchecked") && found == 0)
       for (const double g : mine.grads) found += std::isfinite(g) ? 0 : 1;
-    if (is("misses_infinity") || is("misses_minus_infinity") || is("misses_nan") || is("misses_first") || is("misses_last") ||
-        is("misses_middle") || is("compares_with_maximum") || is("nan_to_num") || is("checks_sum"))
+    if (is("misses_infinity") || is("misses_minus_infinity") || is("misses_nan") || is("misses_first") ||
+        is("misses_last") || is("misses_middle") || is("compares_with_maximum") || is("nan_to_num") || is("checks_sum"))
       found = std::min(found, bad_before_);
     mine.found = found;
     mine.own = bad_before_ > 0;
@@ -221,41 +233,45 @@ class Small {
     return grows ? kept_[0].scale * setup_.growth_factor : kept_[0].scale;
   }
 
+  bool skips(const Call& call, const Opt& o, bool explicitly) const {
+    if (!setup_.enabled) return is("disabled_skips") && bad_elements(o) > 0;
+    bool bad = o.found > 0;
+    if (is("flag_is_a_sum") || (is("fused_flag_is_a_sum") && setup_.fused)) bad = o.found == 1;
+    if (is("flag_is_a_parity")) bad = o.found % 2 == 1;
+    const bool late = std::ranges::any_of(o.grads, [](double g) { return !std::isfinite(g); });
+    if (explicitly && o.found == 0 && !is("late_infinity_applied")) bad |= late;
+    if (is("one_bad_skips_all"))
+      for (const Opt& each : opts_[static_cast<std::size_t>(call.rank)]) bad |= each.graded && bad_elements(each) > 0;
+    return bad && !never_skips(call, explicitly);
+  }
+
+  bool never_skips(const Call& call, bool explicitly) const {
+    return is("never_skips") || (is("fused_never_skips") && setup_.fused) ||
+           (is("explicit_never_skips") && explicitly) || (is("second_optimizer_never_skips") && call.optimizer == 1);
+  }
+
   void step(const Call& call, Opt& o) {
     const bool explicitly = o.stage == 1;
     if (setup_.enabled && o.stage == 0) unscale(call.rank, call.optimizer, false);
-    bool bad = o.found > 0;
-    if (is("flag_is_a_sum")) bad = o.found == 1;
-    if (is("flag_is_a_parity")) bad = o.found % 2 == 1;
-    if (is("fused_flag_is_a_sum") && setup_.fused) bad = o.found == 1;
-    if (!is("late_infinity_applied") && explicitly)
-      for (const double g : o.grads) bad |= !std::isfinite(g) && !bad && o.found == 0;
-    if (is("one_bad_skips_all"))
-      for (const Opt& each : opts_[static_cast<std::size_t>(call.rank)]) bad |= each.found > 0 || (each.graded && bad_elements(each) > 0);
-    if (is("never_skips")) bad = false;
-    if (is("fused_never_skips") && setup_.fused) bad = false;
-    if (is("explicit_never_skips") && explicitly) bad = false;
-    if (is("second_optimizer_never_skips") && call.optimizer == 1) bad = false;
     o.stage = 2;
-    if (!setup_.enabled) bad = is("disabled_skips") && bad_elements(o) > 0;
-    skipped_ = bad;
-    if (bad) {
-      if (is("skip_decays")) decay(o);
-      if (is("skip_moves_momentum"))
-        for (double& m : o.momentum) m *= 0.5;
-      if (is("skip_clears_momentum")) o.momentum = {};
-      if (is("skip_counts")) ++o.steps;
-      if (is("skip_applies_momentum")) apply(o, {});
-      if (is("skip_applies_finite_part")) {
-        Values finite = o.grads;
-        for (double& g : finite) g = std::isfinite(g) ? g : 0;
-        apply(o, finite);
-      }
-      return;
-    }
+    skipped_ = skips(call, o, explicitly);
+    if (skipped_) return skip(o);
     apply(o, o.grads);
     ++o.steps;
     if (is("counts_twice") && setup_.enabled) ++o.steps;
+  }
+
+  void skip(Opt& o) const {
+    if (is("skip_decays")) decay(o);
+    if (is("skip_moves_momentum"))
+      for (double& m : o.momentum) m *= 0.5;
+    if (is("skip_clears_momentum")) o.momentum = {};
+    if (is("skip_counts")) ++o.steps;
+    if (is("skip_applies_momentum")) apply(o, {});
+    if (!is("skip_applies_finite_part")) return;
+    Values finite = o.grads;
+    for (double& g : finite) g = std::isfinite(g) ? g : 0;
+    apply(o, finite);
   }
 
   static void decay(Opt& o) {
@@ -277,7 +293,8 @@ class Small {
     for (std::size_t rank = 0; rank < 2; ++rank)
       for (std::size_t number = 0; number < 2; ++number) {
         Opt& o = opts_[rank][number];
-        const bool counts = !(is("second_optimizer_unseen") && number == 1) && !(is("first_optimizer_unseen") && number == 0);
+        const bool counts =
+            !(is("second_optimizer_unseen") && number == 1) && !(is("first_optimizer_unseen") && number == 0);
         if (o.checked && o.found > 0 && counts) {
           ++bad;
           own[rank] = own[rank] || o.own;
@@ -343,10 +360,12 @@ class Small {
     if (is("window_one_less")) --window;
     if (is("window_twice")) window *= 2;
     if (is("never_grows")) return false;
-    const bool due = is("window_compared_for_equality") ? k.clean == window : k.clean >= std::max<std::int64_t>(window, 1);
+    const bool due =
+        is("window_compared_for_equality") ? k.clean == window : k.clean >= std::max<std::int64_t>(window, 1);
     if (!due) return false;
     // DeepSpeed grows each `window` steps from then on; flax and the others begin to count anew.
-    if (!is("count_survives_growth")) k.clean = rule_.count == GrowthCount::stable_since_overflow ? window - k.window : 0;
+    if (!is("count_survives_growth"))
+      k.clean = rule_.count == GrowthCount::stable_since_overflow ? window - k.window : 0;
     return true;
   }
 
@@ -401,111 +420,110 @@ class SmallScaler : public Subject {
   std::string fault_;
 };
 
+const std::vector<PlantedScaler> kPlanted = {
+    {"window_one_more", "S1", "torch"},
+    {"window_one_less", "S1", "torch"},
+    {"window_twice", "S1", "jmp"},
+    {"never_grows", "S1", "torch"},
+    {"never_falls", "S1", "torch"},
+    {"grows_on_skip", "S1", "torch"},
+    {"count_survives_skip", "S1", "torch"},
+    {"count_restarts_at_one", "S1", "keras"},
+    {"count_survives_growth", "S1", "torch"},
+    {"falls_by_one", "S1", "torch"},
+    {"falls_by_square", "S1", "torch"},
+    {"falls_by_half_always", "S1", "torch"},
+    {"falls_to_start", "S1", "torch"},
+    {"grows_by_one", "S1", "torch"},
+    {"grows_by_square", "S1", "torch"},
+    {"grows_by_two_always", "S1", "torch"},
+    {"no_guard", "S2", "torch"},
+    {"guard_takes_largest", "S2", "torch"},
+    {"guard_falls", "S2", "jmp"},
+    {"guard_resets", "S2", "torch"},
+    {"grows_to_65536_at_most", "S2", "torch"},
+    {"floor_ignored", "S3", "jmp"},
+    {"floor_twice", "S3", "jmp"},
+    {"floor_resets", "S3", "tf"},
+    {"does_not_raise", "S3", "fairseq"},
+    {"window_compared_for_equality", "S4", "torch"},
+    {"hysteresis_ignored", "S5", "megatron"},
+    {"hysteresis_one_more", "S5", "megatron"},
+    {"refills_each_step", "S5", "megatron"},
+    {"refills_after_fall", "S5", "megatron"},
+    {"never_refills", "S5", "megatron"},
+    {"count_survives_suppressed", "S5", "megatron"},
+    {"divides_by_16_bit_scale", "S6", "torch"},
+    {"inverse_in_bf16", "S6", "torch"},
+    {"misses_infinity", "S7", "torch"},
+    {"misses_minus_infinity", "S7", "torch"},
+    {"misses_nan", "S7", "torch"},
+    {"misses_first", "S7", "torch"},
+    {"misses_middle", "S7", "torch"},
+    {"misses_last", "S7", "torch"},
+    {"compares_with_maximum", "S7", "torch"},
+    {"large_is_bad", "S7", "torch"},
+    {"checks_sum", "S7", "torch"},
+    {"nan_to_num", "S7", "torch"},
+    {"rounds_at_1", "S8", "torch"},
+    {"flushes_at_1", "S8", "torch"},
+    {"product_unchecked", "S9", "torch"},
+    {"flag_is_a_sum", "S10", "torch"},
+    {"flag_is_a_parity", "S10", "torch"},
+    {"fused_flag_is_a_sum", "S10", "torch"},
+    {"never_skips", "S11", "torch"},
+    {"fused_never_skips", "S11", "torch"},
+    {"explicit_never_skips", "S11", "torch"},
+    {"skip_decays", "S11", "torch"},
+    {"skip_moves_momentum", "S11", "torch"},
+    {"skip_clears_momentum", "S11", "torch"},
+    {"skip_counts", "S11", "torch"},
+    {"skip_applies_momentum", "S11", "torch"},
+    {"skip_applies_finite_part", "S11", "torch"},
+    {"clip_before_unscale", "S12", "torch"},
+    {"divides_by_new_scale", "S13", "torch"},
+    {"divides_by_scale_before", "S13", "torch"},
+    {"divides_by_first_scale", "S13", "torch"},
+    {"divides_twice", "S13", "torch"},
+    {"never_divides", "S13", "torch"},
+    {"implicit_never_divides", "S13", "torch"},
+    {"fused_never_divides", "S13", "torch"},
+    {"scales_by_half", "S13", "torch"},
+    {"counts_twice", "S13", "torch"},
+    {"unscale_before_scale_accepted", "S14", "torch"},
+    {"double_unscale_accepted", "S14", "torch"},
+    {"unscale_after_step_accepted", "S14", "torch"},
+    {"step_before_scale_accepted", "S14", "torch"},
+    {"double_step_accepted", "S14", "torch"},
+    {"step_without_gradients_accepted", "S14", "torch"},
+    {"update_without_check_accepted", "S14", "torch"},
+    {"one_bad_skips_all", "S15", "torch"},
+    {"second_optimizer_never_skips", "S15", "torch"},
+    {"second_optimizer_unseen", "S15", "torch"},
+    {"falls_once_an_optimizer", "S15", "torch"},
+    {"late_infinity_applied", "S16", "torch"},
+    {"scale_grows_in_window", "S17", "torch"},
+    {"last_batch_alone", "S17", "torch"},
+    {"reload_forgets_scale", "S18", "torch"},
+    {"reload_forgets_count", "S18", "torch"},
+    {"reload_counts_one_more", "S18", "torch"},
+    {"reload_halves", "S18", "torch"},
+    {"reload_forgets_all", "S18", "megatron"},
+    {"reload_window", "S18", "torch"},
+    {"disabled_scales", "S19", "torch"},
+    {"disabled_skips", "S19", "torch"},
+    {"disabled_moves", "S19", "torch"},
+    {"disabled_unscales", "S19", "torch"},
+    {"ranks_check_alone", "S20", "torch"},
+    {"ranks_scale_alone", "S20", "torch"},
+    {"ranks_take_the_first", "S20", "torch"},
+    {"schedule_on_skip", "S22", "torch"},
+    {"half_loss", "S23", "torch"},
+};
+
 }  // namespace
 
-const std::vector<PlantedScaler>& planted_scalers() {
-  static const std::vector<PlantedScaler> all = {
-      {"window_one_more", "S1", "torch"},
-      {"window_one_less", "S1", "torch"},
-      {"window_twice", "S1", "jmp"},
-      {"never_grows", "S1", "torch"},
-      {"never_falls", "S1", "torch"},
-      {"grows_on_skip", "S1", "torch"},
-      {"count_survives_skip", "S1", "torch"},
-      {"count_restarts_at_one", "S1", "keras"},
-      {"count_survives_growth", "S1", "torch"},
-      {"falls_by_one", "S1", "torch"},
-      {"falls_by_square", "S1", "torch"},
-      {"falls_by_half_always", "S1", "torch"},
-      {"falls_to_start", "S1", "torch"},
-      {"grows_by_one", "S1", "torch"},
-      {"grows_by_square", "S1", "torch"},
-      {"grows_by_two_always", "S1", "torch"},
-      {"no_guard", "S2", "torch"},
-      {"guard_takes_largest", "S2", "torch"},
-      {"guard_falls", "S2", "jmp"},
-      {"guard_resets", "S2", "torch"},
-      {"grows_to_65536_at_most", "S2", "torch"},
-      {"floor_ignored", "S3", "jmp"},
-      {"floor_twice", "S3", "jmp"},
-      {"floor_resets", "S3", "tf"},
-      {"does_not_raise", "S3", "fairseq"},
-      {"window_compared_for_equality", "S4", "torch"},
-      {"hysteresis_ignored", "S5", "megatron"},
-      {"hysteresis_one_more", "S5", "megatron"},
-      {"refills_each_step", "S5", "megatron"},
-      {"refills_after_fall", "S5", "megatron"},
-      {"never_refills", "S5", "megatron"},
-      {"count_survives_suppressed", "S5", "megatron"},
-      {"divides_by_16_bit_scale", "S6", "torch"},
-      {"inverse_in_bf16", "S6", "torch"},
-      {"misses_infinity", "S7", "torch"},
-      {"misses_minus_infinity", "S7", "torch"},
-      {"misses_nan", "S7", "torch"},
-      {"misses_first", "S7", "torch"},
-      {"misses_middle", "S7", "torch"},
-      {"misses_last", "S7", "torch"},
-      {"compares_with_maximum", "S7", "torch"},
-      {"large_is_bad", "S7", "torch"},
-      {"checks_sum", "S7", "torch"},
-      {"nan_to_num", "S7", "torch"},
-      {"rounds_at_1", "S8", "torch"},
-      {"flushes_at_1", "S8", "torch"},
-      {"product_unchecked", "S9", "torch"},
-      {"flag_is_a_sum", "S10", "torch"},
-      {"flag_is_a_parity", "S10", "torch"},
-      {"fused_flag_is_a_sum", "S10", "torch"},
-      {"never_skips", "S11", "torch"},
-      {"fused_never_skips", "S11", "torch"},
-      {"explicit_never_skips", "S11", "torch"},
-      {"skip_decays", "S11", "torch"},
-      {"skip_moves_momentum", "S11", "torch"},
-      {"skip_clears_momentum", "S11", "torch"},
-      {"skip_counts", "S11", "torch"},
-      {"skip_applies_momentum", "S11", "torch"},
-      {"skip_applies_finite_part", "S11", "torch"},
-      {"clip_before_unscale", "S12", "torch"},
-      {"divides_by_new_scale", "S13", "torch"},
-      {"divides_by_scale_before", "S13", "torch"},
-      {"divides_by_first_scale", "S13", "torch"},
-      {"divides_twice", "S13", "torch"},
-      {"never_divides", "S13", "torch"},
-      {"implicit_never_divides", "S13", "torch"},
-      {"fused_never_divides", "S13", "torch"},
-      {"scales_by_half", "S13", "torch"},
-      {"counts_twice", "S13", "torch"},
-      {"unscale_before_scale_accepted", "S14", "torch"},
-      {"double_unscale_accepted", "S14", "torch"},
-      {"unscale_after_step_accepted", "S14", "torch"},
-      {"step_before_scale_accepted", "S14", "torch"},
-      {"double_step_accepted", "S14", "torch"},
-      {"step_without_gradients_accepted", "S14", "torch"},
-      {"update_without_check_accepted", "S14", "torch"},
-      {"one_bad_skips_all", "S15", "torch"},
-      {"second_optimizer_never_skips", "S15", "torch"},
-      {"second_optimizer_unseen", "S15", "torch"},
-      {"falls_once_an_optimizer", "S15", "torch"},
-      {"late_infinity_applied", "S16", "torch"},
-      {"scale_grows_in_window", "S17", "torch"},
-      {"last_batch_alone", "S17", "torch"},
-      {"reload_forgets_scale", "S18", "torch"},
-      {"reload_forgets_count", "S18", "torch"},
-      {"reload_counts_one_more", "S18", "torch"},
-      {"reload_halves", "S18", "torch"},
-      {"reload_forgets_all", "S18", "megatron"},
-      {"reload_window", "S18", "torch"},
-      {"disabled_scales", "S19", "torch"},
-      {"disabled_skips", "S19", "torch"},
-      {"disabled_moves", "S19", "torch"},
-      {"disabled_unscales", "S19", "torch"},
-      {"ranks_check_alone", "S20", "torch"},
-      {"ranks_scale_alone", "S20", "torch"},
-      {"ranks_take_the_first", "S20", "torch"},
-      {"schedule_on_skip", "S22", "torch"},
-      {"half_loss", "S23", "torch"},
-  };
-  return all;
-}
+const std::vector<PlantedScaler>& planted_scalers() { return kPlanted; }
 
 std::unique_ptr<Subject> small_scaler(const ScaleRule& rule, const std::string& fault) {
   return std::make_unique<SmallScaler>(rule, fault);

@@ -38,10 +38,11 @@ void add_scaler_options(CLI::App* command, ScalerAuditOptions& scaler) {
               "for scaler: a training log, - for standard input. Console lines of DeepSpeed, Megatron, apex, fairseq, "
               "HF Trainer, mmengine and others, CSV or JSON lines with named columns, or a trace of ampcheck train",
               scaler.log);
-  text_option(command, "--rule", "RULE",
-              "for scaler: the rule that the log should follow (that of the framework whose lines it has): torch, apex, "
-              "deepspeed, megatron, flax, jmp, keras, tf, fairseq, paddle, ...",
-              scaler.rule);
+  text_option(
+      command, "--rule", "RULE",
+      "for scaler: the rule that the log should follow (that of the framework whose lines it has): torch, apex, "
+      "deepspeed, megatron, flax, jmp, keras, tf, fairseq, paddle, ...",
+      scaler.rule);
   each(command, "--columns", "QUANTITY=NAME,...",
        "for scaler: what columns of a CSV or keys of JSON lines are called, as scale=amp/s,step=it",
        [&scaler](const std::string& text) {

@@ -29,7 +29,9 @@ bool is_rule(const std::string& target) {
 std::string calls_text(const CheckResult& r) {
   std::vector<std::pair<std::string, int>> words;
   for (std::size_t i = 0; i < r.calls.size();) {
-    const auto is = [&](std::size_t at, const char* what) { return i + at < r.calls.size() && r.calls[i + at] == what; };
+    const auto is = [&](std::size_t at, const char* what) {
+      return i + at < r.calls.size() && r.calls[i + at] == what;
+    };
     const bool whole = is(0, "scale") && i + 1 < r.calls.size() && r.calls[i + 1].starts_with("backward") &&
                        is(2, "step") && is(3, "update") && is(4, "zero");
     std::string word = whole ? "a whole step with " + r.calls[i + 1] : r.calls[i];
@@ -53,8 +55,9 @@ std::string text_of(const CallAudit& audit, const std::string& target, const Sca
                          : r.outcome == Outcome::weak   ? style.yellow
                          : r.outcome == Outcome::passed ? style.green
                                                         : style.dim;
-    out += fmt::format("  {:<4}{:<23}{}{:<10}{} {}\n", r.check->code, r.check->name, colour, name(r.outcome), style.reset,
-                       r.outcome == Outcome::passed || r.outcome == Outcome::not_asked ? r.check->asks : r.says);
+    out +=
+        fmt::format("  {:<4}{:<23}{}{:<10}{} {}\n", r.check->code, r.check->name, colour, name(r.outcome), style.reset,
+                    r.outcome == Outcome::passed || r.outcome == Outcome::not_asked ? r.check->asks : r.says);
     if (!r.calls.empty()) out += fmt::format("{:38} calls: {}\n{:38} with {}\n", "", calls_text(r), "", r.setup);
   }
   const auto count = [&](Outcome outcome) {
@@ -62,13 +65,13 @@ std::string text_of(const CallAudit& audit, const std::string& target, const Sca
   };
   const CheckResult* head = audit.headline();
   out += fmt::format("\n{}{}{}: '{}' under the rule {} ({}); {} passed, {} weak, {} failed, {} not asked.\n",
-                     head != nullptr ? style.red : style.green, head != nullptr ? "BROKEN" : "RIGHT", style.reset, target,
-                     rule.name, rule.source, count(Outcome::passed), count(Outcome::weak), count(Outcome::failed),
-                     count(Outcome::not_asked));
+                     head != nullptr ? style.red : style.green, head != nullptr ? "BROKEN" : "RIGHT", style.reset,
+                     target, rule.name, rule.source, count(Outcome::passed), count(Outcome::weak),
+                     count(Outcome::failed), count(Outcome::not_asked));
   if (head != nullptr) out += fmt::format("{} explains the others: {}.\n", head->check->code, head->says);
   out += head != nullptr ? "Sequences of calls are searched once these pass.\n"
-                         : fmt::format("All sequences of calls up to length {} and 200 longer ones: {} calls.\n", audit.longest,
-                                       grouped(audit.calls));
+                         : fmt::format("All sequences of calls up to length {} and 200 longer ones: {} calls.\n",
+                                       audit.longest, grouped(audit.calls));
   return out;
 }
 
@@ -99,7 +102,8 @@ Json json_of(const CallAudit& audit, const std::string& target, const ScaleRule&
 ExitCode audit_scaler_command(AuditOptions options) {
   const std::string& log = options.scaler.log;
   if (options.words.size() > 1 || (options.words.size() == 1 && !log.empty()))
-    throw UsageError("[audit scaler] got '" + options.words.back() + "' too, want a rule, a program in quotes, or --log FILE");
+    throw UsageError("[audit scaler] got '" + options.words.back() +
+                     "' too, want a rule, a program in quotes, or --log FILE");
   if (!log.empty()) return audit_scaler_log(options);
   if (options.words.empty())
     throw UsageError("[audit scaler] got nothing to audit, want a rule, a program in quotes, or --log FILE");

@@ -36,8 +36,7 @@ checks::scaler::ColumnNames columns_of(const ScalerAuditOptions& options) {
   checks::scaler::ColumnNames out;
   for (const auto& [name, quantity] : options.columns) {
     const auto known = checks::scaler::find_quantity(quantity);
-    if (!known)
-      throw UsageError("[--columns] got '" + quantity + "', want one of " + checks::scaler::quantity_names());
+    if (!known) throw UsageError("[--columns] got '" + quantity + "', want one of " + checks::scaler::quantity_names());
     out[name] = *known;
   }
   return out;
@@ -82,8 +81,7 @@ std::string kinds_text(const LogAudit& audit) {
 std::string reading_text(const LogAudit& audit) {
   const checks::scaler::Log& log = audit.log;
   std::string out = fmt::format("{} lines: {}", grouped(log.lines), kinds_text(audit));
-  if (!log.torn.empty())
-    out += fmt::format("; {} cut off, the first is line {}", log.torn.size(), log.torn.front());
+  if (!log.torn.empty()) out += fmt::format("; {} cut off, the first is line {}", log.torn.size(), log.torn.front());
   if (log.unread > 0)
     out += fmt::format("; {} that say nothing of the scale, the first is line {}, {}", grouped(log.unread),
                        log.first_unread, quoted_text(log.unread_text));
@@ -97,12 +95,14 @@ std::string answer_text(const Answer& answer, const Style& style) {
                                 style.reset) +
                     wrapped_at(kIndent, answer.text) + "\n";
   for (const Evidence& e : answer.evidence) {
-    const std::string where = e.step ? fmt::format("step {}{}", *e.step, e.line > 0 ? fmt::format(", line {}", e.line) : "")
-                                     : fmt::format("line {}", e.line);
+    const std::string where =
+        e.step ? fmt::format("step {}{}", *e.step, e.line > 0 ? fmt::format(", line {}", e.line) : "")
+               : fmt::format("line {}", e.line);
     out += std::string(kIndent, ' ') + fmt::format("{}: {}\n", where, e.what);
   }
   if (!answer.advice.empty())
-    out += std::string(kIndent, ' ') + style.bold + "try " + style.reset + wrapped_at(kIndent + 4, answer.advice) + "\n";
+    out +=
+        std::string(kIndent, ' ') + style.bold + "try " + style.reset + wrapped_at(kIndent + 4, answer.advice) + "\n";
   return out;
 }
 
@@ -113,8 +113,10 @@ std::string text_of(const LogAudit& audit, const std::string& path) {
                                 path == "-" ? "standard input" : path);
   out += "  " + wrapped_at(2, reading_text(audit)) + "\n";
   if (!audit.rule_declared)
-    out += "  " + wrapped_at(2, fmt::format("rule taken: {} ({}); another one by --rule", audit.rule.name,
-                                            audit.rule.source)) + "\n";
+    out +=
+        "  " +
+        wrapped_at(2, fmt::format("rule taken: {} ({}); another one by --rule", audit.rule.name, audit.rule.source)) +
+        "\n";
   out += "\n";
   for (const Answer& answer : audit.answers) out += answer_text(answer, style);
   return out;
@@ -171,9 +173,10 @@ ExitCode audit_scaler_log(const AuditOptions& options) {
   if (!scaler.rule.empty()) require_rule("--rule", scaler.rule);
   const LogAudit audit = checks::scaler::audit_log(text_of_log(scaler.log), scaler.rule, columns_of(scaler));
   if (audit.nothing_read()) {
-    write_stderr(fmt::format("ampcheck: [--log] '{}': none of its {} lines says a loss scale, a skipped step, a loss or "
-                             "a norm in a form that is known (ampcheck explain loss-scale)\n",
-                             scaler.log, grouped(audit.log.lines)));
+    write_stderr(
+        fmt::format("ampcheck: [--log] '{}': none of its {} lines says a loss scale, a skipped step, a loss or "
+                    "a norm in a form that is known (ampcheck explain loss-scale)\n",
+                    scaler.log, grouped(audit.log.lines)));
     return ExitCode::nothing_ran;
   }
   write_stdout(options.json ? json_text(json_of(audit, scaler.log)) : text_of(audit, scaler.log));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/scaler_program.h"
 
-#include <fmt/format.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -54,8 +54,12 @@ double number_of(const Json& j) {
 }
 
 Json json_of(const Setup& s) {
-  return {{"init_scale", s.init_scale}, {"growth_factor", s.growth_factor}, {"backoff_factor", s.backoff_factor},
-          {"growth_interval", s.window}, {"enabled", s.enabled},           {"fused", s.fused},
+  return {{"init_scale", s.init_scale},
+          {"growth_factor", s.growth_factor},
+          {"backoff_factor", s.backoff_factor},
+          {"growth_interval", s.window},
+          {"enabled", s.enabled},
+          {"fused", s.fused},
           {"ranks", s.ranks}};
 }
 
@@ -125,8 +129,9 @@ class Program : public Subject {
         if (out.back().error) break;
       }
     } catch (const std::exception& error) {
-      fail(fmt::format("{{\"replies\": [{{\"scale\": S, \"grads\": [a, b, c], \"weights\": [a, b, c]}}, ...]}}, got {} ({})",
-                       said.dump().substr(0, 200), error.what()));
+      fail(fmt::format(
+          "{{\"replies\": [{{\"scale\": S, \"grads\": [a, b, c], \"weights\": [a, b, c]}}, ...]}}, got {} ({})",
+          said.dump().substr(0, 200), error.what()));
     }
     if (out.size() < calls.size() && (out.empty() || !out.back().error))
       fail(fmt::format("a reply for each of {} calls, got {}", calls.size(), out.size()));
@@ -141,7 +146,8 @@ class Program : public Subject {
  private:
   void start() {
     int in[2] = {-1, -1}, out[2] = {-1, -1};
-    if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) throw Error("[audit scaler] no pipe to '" + command_ + "'");
+    if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0)
+      throw Error("[audit scaler] no pipe to '" + command_ + "'");
     child_ = fork();
     if (child_ < 0) throw Error("[audit scaler] '" + command_ + "' cannot be started");
     if (child_ == 0) {
@@ -159,7 +165,8 @@ class Program : public Subject {
   }
 
   [[noreturn]] void fail(const std::string& wanted) const {
-    throw UsageError("[audit scaler] '" + command_ + "' wants to answer with " + wanted + " (ampcheck explain loss-scale)");
+    throw UsageError("[audit scaler] '" + command_ + "' wants to answer with " + wanted +
+                     " (ampcheck explain loss-scale)");
   }
 
   Json answer(const Json& request) {

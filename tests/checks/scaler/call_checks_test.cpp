@@ -46,7 +46,8 @@ TEST(CallChecks, EveryPlantedFaultIsFoundByItsCode) {
     codes.insert(planted.code);
   }
   for (const CallCheck& check : call_checks())
-    if (std::string(check.code) != "S21") EXPECT_TRUE(codes.contains(check.code)) << check.code << " has no planted fault";
+    EXPECT_TRUE(codes.contains(check.code) || check.code == std::string("S21"))
+        << check.code << " has no planted fault";
 }
 
 TEST(CallChecks, RightScalersPass) {
