@@ -16,7 +16,7 @@ constexpr double kNoCap = std::numeric_limits<double>::infinity();
 constexpr double kFp32Max = 0x1.fffffep+127;
 
 // name, init, growth, backoff, window, floor, cap, guard, count, hysteresis, refill, raises, storage, source
-constexpr std::array<ScaleRule, 9> kRules = {{
+constexpr std::array<ScaleRule, 13> kRules = {{
     {"torch", 65536.0, 2.0, 0.5, 2000, 0.0, kNoCap, true, GrowthCount::equals_window, 1, HysteresisRefill::clean_step,
      false, Dtype::fp32, "torch.amp.GradScaler, torch 2.15"},
     {"apex", 65536.0, 2.0, 0.5, 2000, 0.0, 0x1p24, false, GrowthCount::equals_window, 1, HysteresisRefill::clean_step,
@@ -35,6 +35,15 @@ constexpr std::array<ScaleRule, 9> kRules = {{
      false, Dtype::fp32, "jmp DynamicLossScale, 0.0.4"},
     {"keras", 32768.0, 2.0, 0.5, 2000, 0.0, kNoCap, false, GrowthCount::equals_window, 1, HysteresisRefill::clean_step,
      false, Dtype::fp32, "Keras 3 LossScaleOptimizer, 054e2952"},
+    {"tf", 32768.0, 2.0, 0.5, 2000, 1.0, kNoCap, true, GrowthCount::equals_window, 1, HysteresisRefill::clean_step,
+     false, Dtype::fp32, "TensorFlow's tf.mixed_precision DynamicLossScale"},
+    {"apex_fp16_utils", 0x1p32, 2.0, 0.5, 1000, 1.0, kNoCap, false, GrowthCount::equals_window, 1,
+     HysteresisRefill::clean_step, false, Dtype::fp64, "apex fp16_utils DynamicLossScaler"},
+    {"fairseq", 128.0, 2.0, 0.5, 2000, 0x1.a36e2ep-14, kNoCap, false, GrowthCount::equals_window, 1,
+     HysteresisRefill::clean_step, true, Dtype::fp64,
+     "fairseq DynamicLossScaler; its window hangs on the number of ranks"},
+    {"paddle", 65536.0, 2.0, 0.5, 2000, 1.0, kNoCap, true, GrowthCount::equals_window, 1, HysteresisRefill::clean_step,
+     false, Dtype::fp32, "paddle.amp.GradScaler with decr_every_n_nan_or_inf = 1"},
 }};
 
 GradScalerOptions options_of(const ScaleRule& rule, bool enabled) {

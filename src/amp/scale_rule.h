@@ -39,7 +39,8 @@ struct ScaleRule {
   const char* source;
 };
 
-/// torch, apex, apex_hysteresis, deepspeed, deepspeed_consecutive, megatron, flax, jmp, keras: with their defaults.
+/// torch, apex, apex_hysteresis, apex_fp16_utils, deepspeed, deepspeed_consecutive, megatron, flax, jmp, keras, tf,
+/// fairseq, paddle: with their defaults.
 std::span<const ScaleRule> scale_rules();
 /// The rule of that name. Throws Error, naming all, if there is none.
 const ScaleRule& scale_rule(std::string_view name);

@@ -200,6 +200,12 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
     {"ampcheck.contract/1", {"contract softmax sum softmax.y_saved_in_bf16 --json"}},
     {"ampcheck.audit_zoo/1", {"audit zoo relu --dtype fp32 --regimes quick --json"}},
     {"ampcheck.audit_gate/1", {"audit gate relu softmax --atol 0 --rtol 0 --json"}},
+    {"ampcheck.audit_scaler/1", {"audit scaler torch --json"}},
+    {"ampcheck.audit_scaler_log/1",
+     {"train --steps 4 --shadow off --record t >trained; (cat t; echo '{\"step\": 5') >u; $AMPCHECK audit scaler --log "
+      "u "
+      "--rule deepspeed --json",
+      "explain ci >page; (cat page; echo Found overflow. Skip step) >log; $AMPCHECK audit scaler --log log --json"}},
     {"ampcheck.train/1",
      {"train --steps 3 --grad-penalty 0.1 --json", "train --steps 4 --lr 1000 --json",
       "train --scaler none --optimizer adam --loss-weight 1e-6 --steps 3 --json"}},

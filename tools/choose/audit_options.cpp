@@ -33,18 +33,44 @@ void add_gate_options(CLI::App* command, GateOptions& gate) {
            "for gate: compare with the reference rounded to the storage type");
 }
 
+void add_scaler_options(CLI::App* command, ScalerAuditOptions& scaler) {
+  text_option(command, "--log", "FILE",
+              "for scaler: a training log, - for standard input. Console lines of DeepSpeed, Megatron, apex, fairseq, "
+              "HF Trainer, mmengine and others, CSV or JSON lines with named columns, or a trace of ampcheck train",
+              scaler.log);
+  text_option(
+      command, "--rule", "RULE",
+      "for scaler: the rule that the log should follow (that of the framework whose lines it has): torch, apex, "
+      "deepspeed, megatron, flax, jmp, keras, tf, fairseq, paddle, ...",
+      scaler.rule);
+  each(command, "--columns", "QUANTITY=NAME,...",
+       "for scaler: what columns of a CSV or keys of JSON lines are called, as scale=amp/s,step=it",
+       [&scaler](const std::string& text) {
+         for (std::size_t at = 0; at <= text.size();) {
+           const std::size_t end = std::min(text.find(',', at), text.size());
+           const std::string one = text.substr(at, end - at);
+           const std::size_t equals = one.find('=');
+           if (equals == 0 || equals == std::string::npos || equals + 1 == one.size())
+             throw UsageError("[--columns] got '" + one + "', want QUANTITY=NAME, as scale=amp/s");
+           scaler.columns[one.substr(equals + 1)] = one.substr(0, equals);
+           at = end + 1;
+         }
+       });
+}
+
 }  // namespace
 
 void add_options(CLI::App* command, AuditOptions& o) {
   add_words(command, "WHAT", o.words,
             "zoo, then ops, kernels (softmax.dot_missing) or patterns, without: all; or gate, then ops or case "
-            "names. For ops of a library or TOML file: gate, then this file",
+            "names. For ops of a library or TOML file: gate, then this file; or scaler",
             Words::some);
   add_set_options(command, o);
   add_jobs_option(command, o.jobs);
   add_isolation_options(command, o, "for gate: seconds that a call of a library's kernel may take (60)");
   add_flag(command, "-v,--verbose", o.verbose, "for zoo: show every kernel, what should be found and what was found");
   add_gate_options(command, o.gate);
+  add_scaler_options(command, o.scaler);
   add_dump_options(command, o);
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options of audit zoo and audit gate.
+// Options of audit zoo, audit gate and audit scaler.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -19,10 +20,18 @@ struct GateOptions {
   bool rounded_reference = false;
 };
 
+/// What `audit scaler` looks at.
+struct ScalerAuditOptions {
+  std::string log = {};                             ///< "-": standard input; empty: a rule or a program instead
+  std::string rule = {};                            ///< that the log should follow
+  std::map<std::string, std::string> columns = {};  ///< name in the file -> quantity
+};
+
 struct AuditOptions : CaseOptions, IsolationOptions, DumpOptions {
   int jobs = 0;
   bool verbose = false;
   GateOptions gate = {};
+  ScalerAuditOptions scaler = {};
 };
 void add_options(CLI::App* command, AuditOptions& o);
 

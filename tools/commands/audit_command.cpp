@@ -225,13 +225,13 @@ Json json_of(const std::vector<Trial>& trials, const Scores& scores, double seco
 }  // namespace
 
 ExitCode audit_command(const AuditOptions& options) {
-  if (!options.words.empty() && options.words.front() == "gate") {
-    AuditOptions gate = options;
-    gate.words.erase(gate.words.begin());
-    return audit_gate_command(std::move(gate));
+  const std::string what = options.words.empty() ? "" : options.words.front();
+  if (what == "gate" || what == "scaler") {
+    AuditOptions rest = options;
+    rest.words.erase(rest.words.begin());
+    return what == "gate" ? audit_gate_command(std::move(rest)) : audit_scaler_command(std::move(rest));
   }
-  if (options.words.empty() || options.words.front() != "zoo")
-    throw UsageError("[audit] got '" + (options.words.empty() ? "" : options.words.front()) + "', want zoo or gate");
+  if (what != "zoo") throw UsageError("[audit] got '" + what + "', want zoo, gate or scaler");
   checks::zoo::AuditOptions run;
   run.set = options.set;
   run.seeds = options.seeds;

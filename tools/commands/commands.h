@@ -24,6 +24,8 @@ ExitCode contract_command(const ContractOptions& options);
 ExitCode audit_command(const AuditOptions& options);
 /// `audit gate`: options.words without the first.
 ExitCode audit_gate_command(AuditOptions options);
+/// `audit scaler`: a log, or a rule or program (options.words without the first).
+ExitCode audit_scaler_command(AuditOptions options);
 ExitCode train_command(const TrainOptions& options);
 ExitCode trace_command(const TraceOptions& options);
 ExitCode facts_command(const FactsOptions& options);

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checks S1 to S23 of a loss scaler, and the search through all sequences of calls.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checks/scaler/calls.h"
+
+namespace ampcheck::checks::scaler {
+
+enum class Outcome : std::uint8_t {
+  passed,
+  not_asked,  ///< this subject has nothing to ask
+  weak,       ///< as its rule says, and the rule loses something
+  failed
+};
+/// "passed", "not asked", "WEAK", "FAILED".
+const char* name(Outcome outcome);
+
+struct CallCheck {
+  const char* code;  ///< "S1"
+  const char* name;
+  const char* asks;
+};
+/// S1 to S23.
+std::span<const CallCheck> call_checks();
+
+struct CheckResult {
+  const CallCheck* check = nullptr;
+  Outcome outcome = Outcome::not_asked;
+  std::string says;                ///< what the rule says and what happened
+  std::vector<std::string> calls;  ///< the shortest sequence that shows it
+  std::string setup;
+};
+
+struct CallAudit {
+  std::vector<CheckResult> results;  ///< in the order of call_checks()
+  std::int64_t sequences = 0, calls = 0;
+  double seconds = 0;  ///< of the search
+  int longest = 0;     ///< all sequences up to this length were tried
+
+  /// The failure that explains the others; null without one.
+  const CheckResult* headline() const;
+};
+
+/// `built_in`: what its rule itself loses is WEAK, not FAILED.
+CallAudit audit_calls(Subject& subject, const ScaleRule& rule, int longest = 8);
+
+}  // namespace ampcheck::checks::scaler

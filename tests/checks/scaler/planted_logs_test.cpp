@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Logs of runs whose fate is known, in every framework's words.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <set>
+
+#include "checks/scaler/answers.h"
+#include "tests/support/planted_logs.h"
+#include "tests/support/sanitized.h"
+
+namespace ampcheck::checks::scaler {
+namespace {
+
+std::string said(const LogAudit& audit) {
+  std::string out;
+  for (const Answer& a : audit.answers)
+    out += std::string("  ") + a.question + " " + name(a.health) + " " + a.kind + ": " + a.text + "\n";
+  return out;
+}
+
+TEST(PlantedLogs, GetTheClassThatIsDue) {
+  const std::vector<tests::PlantedLog> logs = tests::planted_logs();
+  ASSERT_GE(logs.size(), 60u);
+  std::size_t right = 0;
+  std::set<std::string> troubles;
+  for (const tests::PlantedLog& log : logs) {
+    const LogAudit audit = audit_log(log.text);
+    const Answer& head = audit.headline();
+    const bool fits = head.health == log.due && (log.question.empty() || head.question == log.question) &&
+                      (log.kind.empty() || head.kind == log.kind);
+    right += fits ? 1 : 0;
+    if (!log.healthy) troubles.insert(log.kind);
+    EXPECT_FALSE(log.healthy && head.health == Health::broken) << log.name << "\n" << said(audit);
+    EXPECT_TRUE(fits) << log.name << ": " << name(log.due) << " " << log.question << " " << log.kind << " is due\n"
+                      << said(audit);
+  }
+  EXPECT_GE(troubles.size(), 8u);
+  EXPECT_GE(static_cast<double>(right), 0.97 * static_cast<double>(logs.size())) << right << " of " << logs.size();
+  RecordProperty("logs", static_cast<int>(logs.size()));
+}
+
+TEST(PlantedLogs, AMillionLinesTakeTwoSeconds) {
+  if (testing::kSanitized) GTEST_SKIP() << "a time under sanitizers says nothing";
+  for (const char* format : {"megatron", "csv", "json", "internevo"}) {
+    const std::string text = tests::long_log(format, 1'000'000);
+    const auto start = std::chrono::steady_clock::now();
+    const LogAudit audit = audit_log(text);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    RecordProperty(format, std::to_string(seconds));
+    std::cout << format << ": " << seconds << " s\n";
+    EXPECT_EQ(audit.headline().health, Health::harmless) << "\n" << said(audit);
+    EXPECT_LE(seconds, 2 * 3) << format << ": three times what is due, for a machine that is shared";
+  }
+}
+
+}  // namespace
+}  // namespace ampcheck::checks::scaler
