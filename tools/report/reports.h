@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "src/device.h"
 #include "src/finding.h"
@@ -12,6 +13,12 @@
 #include "tools/report/output.h"
 
 namespace ampcheck::tools {
+
+/// What `ampcheck gate` says of an op beside its cases.
+struct GateLine {
+  std::string op, verdict, text;
+  bool failed = false;
+};
 
 /// What is known of a run beside its results.
 struct RunFacts {
@@ -25,6 +32,7 @@ struct RunFacts {
   std::string data = {};    ///< --data as given: folder of the real runs' data; empty: the installed one
   std::string inputs = {};  ///< --inputs as given: file of the user's tensors
   bool as_written = false;  ///< --as-written
+  std::vector<GateLine> gate = {};
   std::string again = {};   ///< the line that re-runs what is no case of its own; empty: `replay`
 };
 
