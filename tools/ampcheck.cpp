@@ -10,7 +10,7 @@
 #include "src/freed_memory.h"
 #include "tools/choose/plugins.h"
 #include "tools/commands/commands.h"
-#include "tools/gate/baseline.h"
+#include "tools/report/foreign_file.h"
 #include "tools/report/output.h"
 #include "tools/workers/child.h"
 #include "tools/workers/isolation.h"
@@ -53,6 +53,9 @@ struct RunCommand {
   ExitCode operator()(KernelGateOptions& o) const { return with_library(o, gate_command); }
   ExitCode operator()(AcceptOptions& o) const { return accept_command(o); }
   ExitCode operator()(ReviewOptions& o) const { return review_command(o); }
+  ExitCode operator()(MergeOptions& o) const { return merge_command(o); }
+  ExitCode operator()(ConfigOptions& o) const { return config_command(o); }
+  ExitCode operator()(CompletionOptions& o) const { return completion_command(o); }
   ExitCode operator()(AuditOptions& o) const { return audit_command(o); }
   ExitCode operator()(TrainOptions& o) const { return train_command(o); }
   ExitCode operator()(TraceOptions& o) const { return trace_command(o); }
@@ -91,7 +94,7 @@ ExitCode guarded(int argc, char** argv) {
     return ExitCode::findings;
   } catch (const WriteError& error) {
     return said(ExitCode::not_written, error);
-  } catch (const BaselineError& error) {
+  } catch (const ForeignFileError& error) {
     return said(ExitCode::baseline, error);
   } catch (const MissingFileError& error) {
     return said(ExitCode::usage, error);

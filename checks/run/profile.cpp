@@ -71,8 +71,15 @@ std::vector<double> largest(std::vector<double> sizes) {
   return sizes;
 }
 
+std::map<int, std::int64_t> histogram_of(const std::vector<double>& sizes) {
+  std::map<int, std::int64_t> out;
+  for (const double size : sizes) ++out[size == 0 ? TensorProfile::kExact : std::ilogb(size)];
+  return out;
+}
+
 void add_places(const std::vector<double>& errors, const Shape& shape, TensorProfile& out) {
-  const std::size_t width = shape.rank == 0 ? 1 : static_cast<std::size_t>(shape[shape.rank - 1]);
+  const bool one_axis = shape.rank < 2;
+  const std::size_t width = one_axis ? 1 : static_cast<std::size_t>(shape[shape.rank - 1]);
   std::vector<double> rows(width == 0 ? 0 : errors.size() / width), columns(width);
   for (std::size_t i = 0; i < errors.size(); ++i) {
     if (std::isnan(errors[i])) continue;
@@ -80,6 +87,9 @@ void add_places(const std::vector<double>& errors, const Shape& shape, TensorPro
     row = std::max(row, std::fabs(errors[i]));
     column = std::max(column, std::fabs(errors[i]));
   }
+  if (one_axis) columns = rows;
+  out.row_histogram = histogram_of(rows);
+  out.column_histogram = histogram_of(columns);
   out.rows = largest(std::move(rows));
   out.columns = largest(std::move(columns));
 }

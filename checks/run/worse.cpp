@@ -13,7 +13,7 @@ namespace ampcheck::checks {
 
 namespace {
 
-constexpr int kTests = 3;  ///< of each tensor
+constexpr int kTests = 4;  ///< of each tensor
 
 /// That at least `positive` of `draws` fair coins fall on one given side.
 double one_sided(int positive, int draws) {
@@ -32,12 +32,48 @@ int places_beyond(const TensorProfile& was, const TensorProfile& now) {
   return std::min(count(now.rows), count(now.columns));
 }
 
+using Histogram = std::map<int, std::int64_t>;
+
+/// The rank sum test of Wilcoxon, Mann and Whitney over several cases (van Elteren 1960), with midranks for what stands
+/// in the same bin: do the places of the new build err more than those of the former one?
+class RankSum {
+ public:
+  void add(const Histogram& was, const Histogram& now) {
+    Histogram both = was;
+    for (const auto& [bin, count] : now) both[bin] += count;
+    double n = 0, m = 0, below = 0, wins = 0, ties = 0;
+    for (const auto& [bin, count] : both) {
+      const auto at = was.find(bin), mine = now.find(bin);
+      const double a = at == was.end() ? 0 : static_cast<double>(at->second),
+                   b = mine == now.end() ? 0 : static_cast<double>(mine->second), t = a + b;
+      wins += b * (below + a / 2);
+      below += a;
+      n += a;
+      m += b;
+      ties += t * t * t - t;
+    }
+    const double all = n + m;
+    if (n == 0 || m == 0 || all < 2) return;
+    const double weight = 1 / (all + 1);
+    above_ += weight * (wins - n * m / 2);
+    variance_ += weight * weight * n * m / 12 * (all + 1 - ties / (all * (all - 1)));
+  }
+  /// One-sided, by the normal distribution, whose tail is heavier than that of few ranks.
+  double p() const { return variance_ > 0 ? std::erfc(above_ / std::sqrt(2 * variance_)) / 2 : 1; }
+
+ private:
+  double above_ = 0, variance_ = 0;
+};
+
 }  // namespace
 
 TensorChange change_of(const std::vector<ProfilePair>& pairs) {
   TensorChange out;
   double count = 0;
+  RankSum rows, columns;
   for (const auto& [was, now] : pairs) {
+    rows.add(was->row_histogram, now->row_histogram);
+    columns.add(was->column_histogram, now->column_histogram);
     ++out.changed;
     out.larger += now->rms > was->rms;
     out.smaller += now->rms < was->rms;
@@ -55,6 +91,7 @@ TensorChange change_of(const std::vector<ProfilePair>& pairs) {
   out.rms_was = count == 0 ? 0 : std::sqrt(out.rms_was / count);
   out.rms_now = count == 0 ? 0 : std::sqrt(out.rms_now / count);
   out.p_usual = one_sided(out.larger, out.larger + out.smaller);
+  out.p_places = std::max(rows.p(), columns.p());
   out.p_bias = one_sided(out.further, out.further + out.nearer);
   // Heads before the tails of all cases: of M + c - 1 coins at least M are heads.
   out.p_tail = out.changed == 0 ? 1 : one_sided(out.beyond, out.beyond + out.changed - 1);
@@ -66,6 +103,7 @@ std::string TensorChange::worse(double level) const {
   const auto add = [&](const std::string& words) { out += (out.empty() ? "" : "; ") + words; };
   if (not_finite > 0) add(fmt::format("{} more elements are wrongly finite, or wrongly not", not_finite));
   if (p_usual < level) add(fmt::format("the usual error is larger in {} of {} cases", larger, larger + smaller));
+  if (p_places < level) add(fmt::format("rows and columns err more (by chance: {:.0e})", std::max(p_places, 1e-99)));
   if (p_tail < level) add(fmt::format("{} places err more than any did before", beyond));
   if (p_bias < level) add(fmt::format("errors lean more to one side in {} of {} cases", further, further + nearer));
   return out;

@@ -26,7 +26,7 @@ struct TensorChange {
   std::int64_t not_finite = 0;      ///< more elements that are wrongly finite or wrongly not, in all
   double rms_was = 0, rms_now = 0;  ///< over all these cases
   double max_was = 0, max_now = 0;
-  double p_usual = 1, p_bias = 1, p_tail = 1;  ///< how likely that is by chance
+  double p_usual = 1, p_places = 1, p_bias = 1, p_tail = 1;  ///< how likely that is by chance
 
   /// What is worse, in words, where the tests of a run share this level; empty: nothing is.
   std::string worse(double level) const;

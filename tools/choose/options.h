@@ -18,11 +18,12 @@ namespace ampcheck::tools {
 /// The options of the command that was given.
 using AnyOptions =
     std::variant<ListOptions, CheckOptions, ReplayOptions, CertifyOptions, FormatsOptions, ExplainOptions, NewOptions,
-                 CompareOptions, KernelGateOptions, AcceptOptions, ReviewOptions, ContractOptions, AuditOptions,
-                 TrainOptions, TraceOptions, FactsOptions, MemoryOptions, DoctorOptions, VersionOptions>;
+                 CompareOptions, KernelGateOptions, AcceptOptions, ReviewOptions, MergeOptions, ContractOptions,
+                 AuditOptions, TrainOptions, TraceOptions, FactsOptions, MemoryOptions, ConfigOptions,
+                 CompletionOptions, DoctorOptions, VersionOptions>;
 
-/// Reads a command line. Text for the user (help) is returned in `help`, and nothing is to be run then. Throws
-/// UsageError with "did you mean" for whatever is unknown.
+/// Reads a command line, and the settings of ampcheck.toml. Text for the user (help) is returned in `help`, and nothing
+/// is to be run then. Throws UsageError with "did you mean" for whatever is unknown.
 AnyOptions parse_options(int argc, char** argv, std::optional<std::string>& help);
 
 }  // namespace ampcheck::tools

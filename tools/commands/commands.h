@@ -22,6 +22,10 @@ ExitCode new_command(const NewOptions& options);
 ExitCode gate_command(const KernelGateOptions& options);
 ExitCode accept_command(const AcceptOptions& options);
 ExitCode review_command(const ReviewOptions& options);
+/// `merge`: the parts of a check that ran on several machines.
+ExitCode merge_command(const MergeOptions& options);
+ExitCode config_command(const ConfigOptions& options);
+ExitCode completion_command(const CompletionOptions& options);
 ExitCode compare_command(const CompareOptions& options);
 /// `contract OP`: what the bits of a kernel say of its precision contract.
 ExitCode contract_command(const ContractOptions& options);

@@ -125,22 +125,16 @@ ExitCode code_of(const GateRun& run, const std::vector<OpGate>& gates, std::size
   return code;
 }
 
-/// Failing cases that nobody waived, as check shows them.
+/// Of each finding that nobody waived the first case, as check shows it.
 std::string failures_text(const std::vector<OpGate>& gates, const RunFacts& facts, const Style& style) {
-  constexpr std::size_t kMost = 5;
   std::string out;
-  std::size_t shown = 0, all = 0;
   for (const OpGate& gate : gates)
-    for (const CaseResult* result : gate.op->convicted) {
-      const bool waived = std::any_of(gate.findings.begin(), gate.findings.end(), [&](const GatedFinding& f) {
-        return f.found.code == result->code && f.waiver != nullptr;
-      });
-      if (waived || ++all > kMost) continue;
-      ++shown;
-      out += "\n" + console_failure(*result, facts, style);
+    for (const GatedFinding& finding : gate.findings) {
+      if (finding.waiver != nullptr) continue;
+      const auto first = std::find_if(gate.op->convicted.begin(), gate.op->convicted.end(),
+                                      [&](const CaseResult* r) { return r->code == finding.found.code; });
+      out += "\n" + console_failure(**first, facts, style);
     }
-  if (all > shown)
-    out += fmt::format("\n{} more failing cases: ampcheck check shows them, and -o json:FILE\n", all - shown);
   return out;
 }
 
@@ -193,7 +187,7 @@ Outcome judged(const KernelGateOptions& options, const Selection& selection, con
 void add_gate_lines(const std::vector<OpGate>& gates, RunFacts& facts) {
   for (const OpGate& gate : gates) {
     const auto add = [&](const std::string& text, bool failed) {
-      facts.gate.push_back({gate.op->op->signature.name, gate.verdict(), text, failed});
+      facts.gate.push_back({gate.op->op->signature.name, gate.op->op->plugin, gate.verdict(), text, failed});
     };
     for (const std::string& text : gate.failures) add(text, true);
     for (const std::string& text : gate.stale) add(text, true);
@@ -223,7 +217,7 @@ ExitCode written(const KernelGateOptions& options, const Outcome& outcome, const
       const Style style = stdout_style();
       write_stdout(gate_text(outcome.gates, style) + failures_text(outcome.gates, facts, style) + "\n" +
                    last_line(options, code, pending) +
-                   fmt::format("gate: {} (exit code {})\n", exit_code_text(code), static_cast<int>(code)));
+                   fmt::format("Exit code {}: {}\n", static_cast<int>(code), exit_code_text(code)));
       return;
     }
     Json json = {{"schema", "ampcheck.gate/1"}, {"exit_code", static_cast<int>(code)},
@@ -239,10 +233,9 @@ ExitCode written(const KernelGateOptions& options, const Outcome& outcome, const
 }
 
 void require_options(const KernelGateOptions& options) {
-  if (options.baseline.empty() == options.base.empty() && (options.record.empty() || !options.baseline.empty()))
-    throw UsageError("[gate] got " +
-                     std::string(options.base.empty() ? "neither --baseline nor --base" : "--baseline and --base") +
-                     ", want one of them: a folder of accepted states, or another build");
+  if (options.baseline.empty() && options.base.empty() && options.record.empty())
+    throw UsageError(
+        "[gate] got neither --baseline nor --base, want one of them: a folder of accepted states, or another build");
   if (!options.today.empty() && !is_date(options.today))
     throw UsageError("[--today] got '" + options.today + "', want a day, as 2026-12-31");
   for (const ReportFile& file : options.reports) require_writable(file.path);
@@ -272,14 +265,14 @@ ExitCode gate_command(const KernelGateOptions& options) {
   facts.planned = selection.cases.size();
   InterruptGuard guard([] {});
   const bool recording = options.baseline.empty() && options.base.empty();
-  KernelGateOptions with_base = options;
-  const States states(with_base, recording ? Selection() : selection, settings_of(options), guard.flag());
+  const States states(options, recording ? Selection() : selection, settings_of(options), guard.flag());
   Outcome outcome = judged(options, selection, states, guard.flag());
   guard.finish();
   if (guard.interrupted()) end_by_signal();
   std::size_t pending = 0;
-  if (!options.baseline.empty() && in_ci()) note_committed_pending(options.baseline, outcome.gates);
-  if (!options.baseline.empty() && !in_ci())
+  const bool beside_baseline = options.base.empty() && !recording;
+  if (beside_baseline && in_ci()) note_committed_pending(options.baseline, outcome.gates);
+  if (beside_baseline && !in_ci())
     for (std::size_t i = 0; i < outcome.gates.size(); ++i)
       pending += write_pending(options.baseline, outcome.run, outcome.gates[i], outcome.before[i], outcome.ladder);
   if (recording)

@@ -23,13 +23,26 @@ using nlohmann::json;
 
 constexpr const char* kSchema = "ampcheck.baseline/1";
 
+json json_of(const std::map<int, std::int64_t>& histogram) {
+  json out = json::object();
+  for (const auto& [exponent, count] : histogram)
+    out[exponent == TensorProfile::kExact ? std::string("0") : fmt::format("2^{}", exponent)] = count;
+  return out;
+}
+
 json json_of(const TensorProfile& t) {
-  json out = {{"elements", t.elements},      {"open", t.open},
-              {"not_finite", t.not_finite},  {"max", hex_float(t.max)},
-              {"p9999", hex_float(t.p9999)}, {"p99", hex_float(t.p99)},
-              {"rms", hex_float(t.rms)},     {"bias", hex_float(t.bias)},
-              {"histogram", json::object()}, {"worst", json::array()}};
-  for (const auto& [exponent, count] : t.histogram) out["histogram"][fmt::format("2^{}", exponent)] = count;
+  json out = {{"elements", t.elements},
+              {"open", t.open},
+              {"not_finite", t.not_finite},
+              {"max", hex_float(t.max)},
+              {"p9999", hex_float(t.p9999)},
+              {"p99", hex_float(t.p99)},
+              {"rms", hex_float(t.rms)},
+              {"bias", hex_float(t.bias)},
+              {"histogram", json_of(t.histogram)},
+              {"rows", json_of(t.row_histogram)},
+              {"columns", json_of(t.column_histogram)},
+              {"worst", json::array()}};
   for (const TensorProfile::Worst& w : t.worst)
     out["worst"].push_back(
         fmt::format("{} got 0x{:x} want 0x{:x} off by {}", w.index, w.got, w.want, hex_float(w.ulp)));
@@ -44,7 +57,8 @@ class Fields {
   }
   bool has(const char* key) const { return value_.contains(key); }
   Fields object(const char* key) const {
-    return Fields(value_.contains(key) ? value_.at(key) : json::object(), where_ + ": " + key);
+    static const json kNone = json::object();
+    return Fields(has(key) ? value_.at(key) : kNone, where_ + ": " + key);
   }
   const json& list(const char* key) const {
     static const json kNone = json::array();
@@ -79,6 +93,17 @@ class Fields {
   std::string where_;
 };
 
+std::map<int, std::int64_t> histogram_from(const Fields& f) {
+  std::map<int, std::int64_t> out;
+  for (const auto& [key, count] : f.value().items()) {
+    const auto exponent = key.starts_with("2^") ? parse_whole(key.substr(2)) : std::nullopt;
+    const bool known = key == "0" || (exponent && *exponent >= -4096 && *exponent <= 4096);
+    if (!known || !count.is_number_integer() || count.get<std::int64_t>() < 0) f.fail(key, "a count at 0 or at 2^k");
+    out[key == "0" ? TensorProfile::kExact : static_cast<int>(*exponent)] = count.get<std::int64_t>();
+  }
+  return out;
+}
+
 TensorProfile tensor_from(const Fields& f) {
   TensorProfile out;
   out.elements = f.whole("elements");
@@ -89,13 +114,9 @@ TensorProfile tensor_from(const Fields& f) {
   out.p99 = f.number("p99");
   out.rms = f.number("rms");
   out.bias = f.number("bias");
-  const Fields histogram = f.object("histogram");
-  for (const auto& [key, count] : histogram.value().items()) {
-    const auto exponent = key.starts_with("2^") ? parse_whole(key.substr(2)) : std::nullopt;
-    if (!exponent || *exponent < -4096 || *exponent > 4096 || !count.is_number_integer())
-      histogram.fail(key, "a count at 2^k");
-    out.histogram[static_cast<int>(*exponent)] = count.get<std::int64_t>();
-  }
+  out.histogram = histogram_from(f.object("histogram"));
+  out.row_histogram = histogram_from(f.object("rows"));
+  out.column_histogram = histogram_from(f.object("columns"));
   return out;  // the worst elements are for readers
 }
 
@@ -122,17 +143,13 @@ Code code_from(const Fields& f) {
   f.fail("code", "a code, as AC301");
 }
 
-bool all_scalars(const json& list) {
-  return std::all_of(list.begin(), list.end(), [](const json& item) { return item.is_primitive(); });
-}
-
 std::string dumped(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 void write_diffable(const json& value, std::size_t depth, std::string& out) {
   const bool object = value.is_object();
-  // Of a list of sentences each has a line of its own.
-  const bool short_list = value.is_array() && all_scalars(value) && dumped(value).size() <= 100;
-  if (value.empty() || value.is_primitive() || short_list) {
+  // Digests and sentences have a line of their own, numbers of one list stand beside each other.
+  const bool numbers = std::all_of(value.begin(), value.end(), [](const json& item) { return item.is_number(); });
+  if (value.empty() || value.is_primitive() || numbers) {
     out += dumped(value);
     return;
   }

@@ -11,13 +11,13 @@
 
 #include "checks/run/profile.h"
 #include "src/code.h"
-#include "src/error.h"
+#include "tools/report/foreign_file.h"
 
 namespace ampcheck::tools {
 
 /// A file that is no baseline, or not one of this schema: exit code 7.
-struct BaselineError : Error {
-  using Error::Error;
+struct BaselineError : ForeignFileError {
+  using ForeignFileError::ForeignFileError;
 };
 
 /// A finding that is known and let through until a day.

@@ -30,9 +30,9 @@ constexpr std::array<std::pair<ExitCode, const char*>, 9> kExitCodes = {{
     {ExitCode::incomplete, "incomplete: not all selected cases ran"},
     {ExitCode::environment, "something is missing: a device, a library, a folder of data, or memory"},
     {ExitCode::baseline,
-     "gate: a baseline is missing, stale or of another program, a waiver is expired or not needed, or a pending file "
-     "was "
-     "committed"},
+     "gate: no accepted state, or a stale one: of other inputs or cases, or with a waiver that is expired or not "
+     "needed; "
+     "merge: files of different runs"},
     {ExitCode::not_written, "an output could not be written"},
 }};
 constexpr const char* exit_code_text(ExitCode code) {
