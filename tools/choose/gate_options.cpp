@@ -18,9 +18,10 @@ void add_baseline_option(CLI::App* command, std::string& to) {
 void add_options(CLI::App* command, KernelGateOptions& o) {
   add_selectors(command, o);
   add_baseline_option(command, o.baseline);
-  text_option(command, "--base", "LIBRARY_OR_RUN",
-              "compare with this build in place of a baseline: a library, a TOML file, or a JSON file that --record wrote",
-              o.base);
+  text_option(
+      command, "--base", "LIBRARY_OR_RUN",
+      "compare with this build in place of a baseline: a library, a TOML file, or a JSON file that --record wrote",
+      o.base);
   text_option(command, "--record", "FILE", "write what this run found out of every op, for a later --base", o.record);
   add_flag(command, "--strict", o.strict, "changed bits fail, also where errors are no worse");
   each(command, "--min-power", "SHARE",

@@ -138,6 +138,15 @@ std::string failures_text(const std::vector<OpGate>& gates, const RunFacts& fact
   return out;
 }
 
+const char* words_of(ExitCode code) {
+  switch (code) {
+    case ExitCode::passed: return "no number is wrong, and errors are no worse than accepted";
+    case ExitCode::findings: return "not as accepted";
+    case ExitCode::baseline: return "there is no accepted state, or a stale one";
+    default: return exit_code_text(code);
+  }
+}
+
 std::string last_line(const KernelGateOptions& options, ExitCode code, std::size_t pending) {
   std::string out;
   if (pending > 0)
@@ -217,7 +226,7 @@ ExitCode written(const KernelGateOptions& options, const Outcome& outcome, const
       const Style style = stdout_style();
       write_stdout(gate_text(outcome.gates, style) + failures_text(outcome.gates, facts, style) + "\n" +
                    last_line(options, code, pending) +
-                   fmt::format("Exit code {}: {}\n", static_cast<int>(code), exit_code_text(code)));
+                   fmt::format("Exit code {}: {}\n", static_cast<int>(code), words_of(code)));
       return;
     }
     Json json = {{"schema", "ampcheck.gate/1"}, {"exit_code", static_cast<int>(code)},
