@@ -51,7 +51,10 @@ CheckOptions check_of(const RunHeader& header, const MergeOptions& options) {
 ExitCode merge_command(const MergeOptions& options) {
   MergedRun merged;
   read_all(options, merged);
-  return check_with(check_of(merged.header, options), &merged);
+  const CheckOptions check = check_of(merged.header, options);
+  for (const std::string& why : check.refused) write_stderr("ampcheck: " + why + "\n");
+  const ExitCode code = check_with(check, &merged);
+  return check.refused.empty() ? code : worse(code, ExitCode::usage);
 }
 
 }  // namespace ampcheck::tools

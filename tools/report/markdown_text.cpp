@@ -2,9 +2,24 @@
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 #include "tools/report/markdown_text.h"
 
+#include <cstring>
+#include <utility>
+
 #include "tools/report/plain_text.h"
 
 namespace ampcheck::tools {
+
+namespace {
+
+/// Addresses become links by themselves: http://a and www.a, unless their marks are entities.
+std::string without_links(std::string text) {
+  for (const auto& [mark, entity] : {std::pair{"://", "&#58;//"}, {"www.", "www&#46;"}, {"WWW.", "WWW&#46;"}})
+    for (std::size_t at = 0; (at = text.find(mark, at)) != std::string::npos; at += std::strlen(entity))
+      text.replace(at, std::strlen(mark), entity);
+  return text;
+}
+
+}  // namespace
 
 std::string markdown_word(std::string_view text) {
   std::string out;
@@ -31,7 +46,7 @@ std::string markdown_word(std::string_view text) {
       default: out += c;
     }
   }
-  return out;
+  return without_links(std::move(out));
 }
 
 std::string markdown_code(std::string_view text) {
@@ -43,7 +58,7 @@ std::string markdown_code(std::string_view text) {
     else
       out += c;
   }
-  return out + "</code>";
+  return without_links(std::move(out)) + "</code>";
 }
 
 }  // namespace ampcheck::tools
