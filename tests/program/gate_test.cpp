@@ -224,6 +224,32 @@ TEST_F(Gate, AStaleBaselineIsSeven) {
   EXPECT_EQ(in_ci().exit_code, 0);
 }
 
+TEST_F(Gate, TheStateIsTheSameOnAnyNumberOfCores) {
+  gate("-j 1");
+  const std::string one = read("base/gated_sum.json.pending");
+  gate("-j 2");
+  EXPECT_TRUE(read("base/gated_sum.json.pending") == one);
+  gate("--isolation none");
+  EXPECT_TRUE(read("base/gated_sum.json.pending") == one);
+}
+
+/// What a kernel does to its process is a finding of its case; what it prints stands in no answer.
+TEST_F(Gate, AKernelThatMisbehavesIsHeldAway) {
+  const std::string cases = "gate '" + tests::in_build("/custom_ops/hostile.so") + "' ",
+                    more = " --regimes quick --shapes first --dtype fp32 --timeout 4 --baseline base --json";
+  for (const char* op : {"segfault", "exits", "loops", "closes_descriptors"}) {
+    const ProgramResult crash = run(cases + op + more);
+    EXPECT_EQ(crash.exit_code, 1) << op << crash.out << crash.err;
+    ASSERT_TRUE(json::accept(crash.out)) << op << crash.out;
+    EXPECT_EQ(json::parse(crash.out).at("ops").at(0).at("findings").at(0).at("cases"),
+              json::parse(crash.out).at("ops").at(0).at("cases"))
+        << op;
+  }
+  const ProgramResult prints = run(cases + "prints" + more);
+  EXPECT_EQ(prints.exit_code, 7) << prints.out << prints.err;
+  EXPECT_TRUE(json::accept(prints.out)) << prints.out;
+}
+
 TEST_F(Gate, NothingSelectedIsFour) {
   accept_now();
   const ProgramResult nothing = in_ci("--dtype e5m2");

@@ -2,9 +2,13 @@
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 #include "tools/gate/gate_run.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <iostream>
 #include <mutex>
 
 #include "checks/run/run_case.h"
@@ -60,6 +64,27 @@ bool ran_whole(const CaseResult& result) {
          result.unjudged() == 0;
 }
 
+/// While it lives, standard output leads nowhere: what a kernel prints is no part of an answer.
+class NoOutput {
+ public:
+  NoOutput() : kept_(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 64)), nowhere_(open("/dev/null", O_WRONLY | O_CLOEXEC)) {
+    std::fflush(stdout);
+    if (kept_ >= 0 && nowhere_ >= 0) dup2(nowhere_, STDOUT_FILENO);
+  }
+  ~NoOutput() {
+    std::cout.flush();
+    std::fflush(stdout);
+    if (kept_ >= 0 && nowhere_ >= 0) dup2(kept_, STDOUT_FILENO);
+    close(kept_);
+    close(nowhere_);
+  }
+  NoOutput(const NoOutput&) = delete;
+  NoOutput& operator=(const NoOutput&) = delete;
+
+ private:
+  int kept_, nowhere_;
+};
+
 /// The judged cases of a library once more in this process, for their tensors.
 void profile_here(const Selection& selection, const Report& report, const checks::RunOptions& plain,
                   Profiles& profiles) {
@@ -69,6 +94,7 @@ void profile_here(const Selection& selection, const Report& report, const checks
   run.run = nullptr;
   run.relations = false;
   run.explain = false;
+  const NoOutput quiet;
   const ThreadScope scope(plain.jobs);
   parallel_for(static_cast<std::int64_t>(selection.cases.size()), 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
