@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "checks/case/interval.h"
 #include "src/digest.h"
@@ -17,7 +16,6 @@ namespace ampcheck::checks {
 namespace {
 
 constexpr std::size_t kWorst = 4;
-constexpr std::size_t kLargest = 64;  ///< rows and columns that are kept
 
 bool is_result(const std::string& name) {
   for (const char* end : {".got", ".want", ".low", ".high"})
@@ -61,37 +59,6 @@ std::vector<double> errors_of(const Dump::Entry& got, const Dump::Entry& want, c
       errors[i] = (got.values[i] - right) / spacing_at(to, right);
   }
   return errors;
-}
-
-/// The largest of `sizes`, in falling order, without those that are zero.
-std::vector<double> largest(std::vector<double> sizes) {
-  std::sort(sizes.begin(), sizes.end(), std::greater<>());
-  sizes.resize(std::min(sizes.size(), kLargest));
-  while (!sizes.empty() && sizes.back() == 0) sizes.pop_back();
-  return sizes;
-}
-
-std::map<int, std::int64_t> histogram_of(const std::vector<double>& sizes) {
-  std::map<int, std::int64_t> out;
-  for (const double size : sizes) ++out[size == 0 ? TensorProfile::kExact : std::ilogb(size)];
-  return out;
-}
-
-void add_places(const std::vector<double>& errors, const Shape& shape, TensorProfile& out) {
-  const bool one_axis = shape.rank < 2;
-  const std::size_t width = one_axis ? 1 : static_cast<std::size_t>(shape[shape.rank - 1]);
-  std::vector<double> rows(width == 0 ? 0 : errors.size() / width), columns(width);
-  for (std::size_t i = 0; i < errors.size(); ++i) {
-    if (std::isnan(errors[i])) continue;
-    double &row = rows[i / width], &column = columns[i % width];
-    row = std::max(row, std::fabs(errors[i]));
-    column = std::max(column, std::fabs(errors[i]));
-  }
-  if (one_axis) columns = rows;
-  out.row_histogram = histogram_of(rows);
-  out.column_histogram = histogram_of(columns);
-  out.rows = largest(std::move(rows));
-  out.columns = largest(std::move(columns));
 }
 
 void add_worst(const std::vector<double>& errors, const Dump::Entry& got, const Dump::Entry& want, TensorProfile& out) {
@@ -154,7 +121,6 @@ CaseProfile profile_of(const Dump& dump) {
     const std::vector<double> errors = errors_of(e, *want, *low, *high, profile);
     add_statistics(errors, profile);
     add_worst(errors, e, *want, profile);
-    add_places(errors, e.shape, profile);
   }
   out.inputs = digest_of(inputs).str();
   return out;

@@ -14,8 +14,6 @@ namespace ampcheck::checks {
 
 /// One output or gradient. Errors are in ulps of its type, signed, from the reference rounded to that type.
 struct TensorProfile {
-  static constexpr int kExact = -100'000;
-
   std::int64_t elements = 0;    ///< all of the tensor
   std::int64_t open = 0;        ///< of these: the formula leaves them open, or nothing finite was right
   std::int64_t not_finite = 0;  ///< of these: not finite where a finite number is right, or the other way round
@@ -30,12 +28,6 @@ struct TensorProfile {
   };
   std::vector<Worst> worst;  ///< at most four, the largest first
   std::string bits;          ///< digest of the tensor; every NaN counts as the same
-  /// Of rows (index along all axes but the last) and of columns (along the last) the largest error of each: how many
-  /// are in [2^k, 2^(k+1)) ulps, and below kExact how many are exact. Elements of one row often err together, and so do
-  /// those of a column. Of a tensor with one axis each element is both.
-  std::map<int, std::int64_t> row_histogram, column_histogram;
-  /// The largest of them, in falling order. Not part of a baseline.
-  std::vector<double> rows, columns;
 };
 
 struct CaseProfile {

@@ -32,7 +32,6 @@ Baseline example() {
   y.rms = 1e-300;
   y.bias = -0.0;
   y.histogram = {{-3, 2}, {4, 1}};
-  y.row_histogram = {{checks::TensorProfile::kExact, 1}, {4, 1}};
   y.worst = {{"[0]", 1, 2, 16}};
   return out;
 }

@@ -25,8 +25,7 @@ constexpr const char* kSchema = "ampcheck.baseline/1";
 
 json json_of(const std::map<int, std::int64_t>& histogram) {
   json out = json::object();
-  for (const auto& [exponent, count] : histogram)
-    out[exponent == TensorProfile::kExact ? std::string("0") : fmt::format("2^{}", exponent)] = count;
+  for (const auto& [exponent, count] : histogram) out[fmt::format("2^{}", exponent)] = count;
   return out;
 }
 
@@ -40,8 +39,6 @@ json json_of(const TensorProfile& t) {
               {"rms", hex_float(t.rms)},
               {"bias", hex_float(t.bias)},
               {"histogram", json_of(t.histogram)},
-              {"rows", json_of(t.row_histogram)},
-              {"columns", json_of(t.column_histogram)},
               {"worst", json::array()}};
   for (const TensorProfile::Worst& w : t.worst)
     out["worst"].push_back(
@@ -97,9 +94,10 @@ std::map<int, std::int64_t> histogram_from(const Fields& f) {
   std::map<int, std::int64_t> out;
   for (const auto& [key, count] : f.value().items()) {
     const auto exponent = key.starts_with("2^") ? parse_whole(key.substr(2)) : std::nullopt;
-    const bool known = key == "0" || (exponent && *exponent >= -4096 && *exponent <= 4096);
-    if (!known || !count.is_number_integer() || count.get<std::int64_t>() < 0) f.fail(key, "a count at 0 or at 2^k");
-    out[key == "0" ? TensorProfile::kExact : static_cast<int>(*exponent)] = count.get<std::int64_t>();
+    if (!exponent || *exponent < -4096 || *exponent > 4096 || !count.is_number_integer() ||
+        count.get<std::int64_t>() < 0)
+      f.fail(key, "a count at 2^k");
+    out[static_cast<int>(*exponent)] = count.get<std::int64_t>();
   }
   return out;
 }
@@ -115,8 +113,6 @@ TensorProfile tensor_from(const Fields& f) {
   out.rms = f.number("rms");
   out.bias = f.number("bias");
   out.histogram = histogram_from(f.object("histogram"));
-  out.row_histogram = histogram_from(f.object("rows"));
-  out.column_histogram = histogram_from(f.object("columns"));
   return out;  // the worst elements are for readers
 }
 

@@ -147,12 +147,13 @@ void add_changes(const std::map<std::string, std::vector<ProfilePair>>& pairs, d
   }
   const int needed = checks::TensorChange::needed(level);
   const bool few = !gate.tensors.empty() && std::all_of(gate.tensors.begin(), gate.tensors.end(), [&](const auto& t) {
-    return t.worse.empty() && t.change.changed < needed;
+    return t.worse.empty() && t.change.votes() < needed;
   });
   if (few)
-    gate.notes.push_back(fmt::format(
-        "bits of no tensor changed in {} cases or more: only much larger errors would show; --seeds adds cases",
-        needed));
+    gate.notes.push_back(
+        fmt::format("bits changed in fewer than {} different cases of each tensor, too few to tell whether errors are "
+                    "worse: --seeds adds cases",
+                    needed));
   if (options.strict && gate.changed > 0)
     gate.failures.push_back(fmt::format("bits changed in {} of {} cases (--strict)", gate.changed, gate.compared));
 }
