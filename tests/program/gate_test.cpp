@@ -331,6 +331,11 @@ TEST_F(Gate, ReportsSayWhatTheGateSays) {
       << read("g.txt");
   EXPECT_TRUE(contains(read("m.md"), "| gated\\_sum | FAILED | bits changed in 1 of 48 cases")) << read("m.md");
   EXPECT_EQ(json::parse(read("s.json"))["runs"][0]["results"].size(), 1u);
+  const ProgramResult shown = in_ci("--strict -o github:- | cat");
+  EXPECT_TRUE(contains(shown.out, "\n::error file=./gated_sum.so,"))
+      << "where GitHub reads it: " << shown.out << shown.err;
+  EXPECT_EQ(in_ci("--json -o github:-").exit_code, 2);
+  EXPECT_EQ(in_ci("-o csv:-").exit_code, 2);
   EXPECT_TRUE(contains(read("t.tap"), "not ok 49 - gate gated_sum: bits changed")) << read("t.tap");
 }
 

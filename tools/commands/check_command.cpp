@@ -187,7 +187,11 @@ ExitCode check_command(const CheckOptions& options) { return check_with(options,
 
 ExitCode check_with(const CheckOptions& options, const MergedRun* merged) {
   if (!options.dump.empty() || !options.formula.empty()) return check_dump_command(options);
-  for (const ReportFile& file : options.reports) require_writable(file.path);
+  for (const ReportFile& file : options.reports) {
+    if (options.json && file.path == "-")
+      throw UsageError("[-o] got 'github:-' and --json, want one on standard output");
+    require_writable(file.path);
+  }
   RunFacts facts{.build = build_facts(),
                  .machine = {},
                  .device = options.device,

@@ -247,7 +247,11 @@ void require_options(const KernelGateOptions& options) {
         "[gate] got neither --baseline nor --base, want one of them: a folder of accepted states, or another build");
   if (!options.today.empty() && !is_date(options.today))
     throw UsageError("[--today] got '" + options.today + "', want a day, as 2026-12-31");
-  for (const ReportFile& file : options.reports) require_writable(file.path);
+  for (const ReportFile& file : options.reports) {
+    if (options.json && file.path == "-")
+      throw UsageError("[-o] got 'github:-' and --json, want one on standard output");
+    require_writable(file.path);
+  }
   if (!options.record.empty()) require_writable(options.record);
 }
 
