@@ -10,6 +10,7 @@
 #include "src/freed_memory.h"
 #include "tools/choose/plugins.h"
 #include "tools/commands/commands.h"
+#include "tools/report/foreign_file.h"
 #include "tools/report/output.h"
 #include "tools/workers/child.h"
 #include "tools/workers/isolation.h"
@@ -49,6 +50,12 @@ struct RunCommand {
   ExitCode operator()(ExplainOptions& o) const { return explain_command(o); }
   ExitCode operator()(NewOptions& o) const { return new_command(o); }
   ExitCode operator()(CompareOptions& o) const { return compare_command(o); }
+  ExitCode operator()(KernelGateOptions& o) const { return with_library(o, gate_command); }
+  ExitCode operator()(AcceptOptions& o) const { return accept_command(o); }
+  ExitCode operator()(ReviewOptions& o) const { return review_command(o); }
+  ExitCode operator()(MergeOptions& o) const { return merge_command(o); }
+  ExitCode operator()(ConfigOptions& o) const { return config_command(o); }
+  ExitCode operator()(CompletionOptions& o) const { return completion_command(o); }
   ExitCode operator()(AuditOptions& o) const { return audit_command(o); }
   ExitCode operator()(TrainOptions& o) const { return train_command(o); }
   ExitCode operator()(TraceOptions& o) const { return trace_command(o); }
@@ -87,6 +94,8 @@ ExitCode guarded(int argc, char** argv) {
     return ExitCode::findings;
   } catch (const WriteError& error) {
     return said(ExitCode::not_written, error);
+  } catch (const ForeignFileError& error) {
+    return said(ExitCode::baseline, error);
   } catch (const MissingFileError& error) {
     return said(ExitCode::usage, error);
   } catch (const EnvironmentError& error) {

@@ -64,7 +64,10 @@ TEST(CommandTable, EveryOptionIsThereWithAText) {
   const auto output = std::ranges::find(check.options, "-o,--output", &OptionText::name);
   ASSERT_NE(output, check.options.end());
   EXPECT_EQ(output->argument, "FORMAT:FILE");
-  EXPECT_EQ(output->text, "also write json:FILE, junit:FILE or lines:FILE (may be repeated)");
+  EXPECT_EQ(
+      output->text,
+      "also write json:FILE, junit:FILE, lines:FILE, jsonl:FILE, sarif:FILE, github:FILE, gitlab:FILE, markdown:FILE, "
+      "csv:FILE, tap:FILE or concise:FILE (may be repeated)");
   EXPECT_EQ(check.words.at(0).name, "SELECTOR");
 }
 

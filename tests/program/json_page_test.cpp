@@ -179,16 +179,23 @@ const std::map<std::string, std::set<std::string>> kElsewhere = {
     {"ampcheck.journal/1", {"sampled", "again"}},
     {"ampcheck.contract/1", {"ops[].narrow[].tensor", "ops[].narrow[].fits"}},
     {"ampcheck.wanting/1", {"ops[].nets[]"}},
+    {"ampcheck.gate/1", {"ops[].not_run[]"}},
     {"ampcheck.trace_summary/1",
      {"moved_late[].step", "moved_late[].launched", "moved_late[].bytes", "moved_late[].what", "moved_late[].after"}},
 };
+
+/// A pending file with a finding.
+const std::string kPending =
+    "version >x; unset CI; $AMPCHECK gate $OPS/gated_sum_bf16_sum.so --regimes quick --baseline b >x; ";
 
 /// Commands whose answers have every field between them; what comes before the last line of a script prepares it.
 const std::map<std::string, std::vector<std::string>> kCommands = {
     {"ampcheck.check/1",
      {"check 'softmax.dot_missing(x=bf16[*,7],seed=1)' softmax.missing_factor --dtype bf16 --regimes quick --json",
       "check $OPS/log_sigmoid.so --regimes quick --json", "check $OPS/no_formula.so --regimes quick --json",
-      "check embedding --regimes quick --json", "replay 'softmax(x=bf16[5,7],seed=1)' --json"}},
+      "check embedding --regimes quick --json",
+      "check relu --regimes quick --run-file m.run >x; $AMPCHECK merge m.run --json",
+      "replay 'softmax(x=bf16[5,7],seed=1)' --json"}},
     {"ampcheck.journal/1", {"check $OPS/log_sigmoid.so --regimes quick --journal journal >checked; cat journal"}},
     {"ampcheck.tensors/1", {"replay 'softmax(x=bf16[5,7],seed=1)' --save case >saved; cat case/case.json"}},
     {"ampcheck.list/1", {"list --json"}},
@@ -197,6 +204,38 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
     {"ampcheck.wanting/1", {"list --wanting --json"}},
     {"ampcheck.certify/1", {"certify gelu embedding --json"}},
     {"ampcheck.compare/1", {"compare $OPS/add_layer_norm.so $OPS/add_layer_norm.so --regimes quick --json"}},
+    {"ampcheck.gate/1",
+     {"gate $OPS/gated_sum_none.so --regimes quick --record r.json >x; "
+      "$AMPCHECK gate $OPS/gated_sum_bf16_sum.so --regimes quick --base r.json --json",
+      "version >x; unset CI; $AMPCHECK gate softmax --regimes quick --baseline b >x; "
+      "$AMPCHECK accept --baseline b --reason a >x; $AMPCHECK gate softmax --regimes quick --seeds 2 --baseline b "
+      "--json",
+      "gate $OPS/gated_sum_none.so --regimes quick --dtype bf16 --record s.json >x; "
+      "sed -i s/cpu-x86_64/cuda-sm_90/ s.json; "
+      "$AMPCHECK gate $OPS/gated_sum_none.so --regimes quick --dtype bf16 --base s.json --json"}},
+    {"ampcheck.baseline/1",
+     {kPending + "cat b/gated_sum.json.pending",
+      kPending + "$AMPCHECK accept --baseline b --waive AC301 --until 2099-01-01 --reason a >x; cat b/gated_sum.json"}},
+    {"ampcheck.record/1", {"gate $OPS/gated_sum_none.so --regimes quick --record r.json >x; cat r.json"}},
+    {"ampcheck.accept/1",
+     {kPending + "$AMPCHECK accept --baseline b --reason a --json",
+      "version >x; unset CI; $AMPCHECK gate relu --regimes quick --baseline c >x; "
+      "$AMPCHECK accept --baseline c --reason a --json"}},
+    {"ampcheck.review/1",
+     {kPending + "$AMPCHECK review --baseline b --json",
+      "version >x; unset CI; $AMPCHECK gate $OPS/gated_sum_none.so --regimes quick --dtype bf16 --baseline d >x; "
+      "$AMPCHECK accept --baseline d --reason a >x; sed -i 's/seed=1)\"/seed=7)\"/' d/gated_sum.json; "
+      "$AMPCHECK gate $OPS/gated_sum_dropped_tail.so --regimes quick --baseline d >x; $AMPCHECK review --baseline d "
+      "--json",
+      "version >x; unset CI; $AMPCHECK gate $OPS/gated_sum_none.so --regimes quick --baseline e >x; "
+      "$AMPCHECK accept --baseline e --reason a >x; "
+      "$AMPCHECK gate $OPS/gated_sum_dropped_tail.so --regimes quick --baseline e >x; $AMPCHECK review --baseline e "
+      "--json"}},
+    {"ampcheck.run/1", {"check $OPS/log_sigmoid.so --regimes quick --run-file r.run >x; cat r.run"}},
+    {"ampcheck.config/1",
+     {"version >x; mkdir -p p; printf '[check]\\nregimes = \"quick\"\\n' >p/ampcheck.toml; cd p; $AMPCHECK config "
+      "--json"}},
+    {"ampcheck.completion/1", {"completion bash --json"}},
     {"ampcheck.contract/1", {"contract softmax sum softmax.y_saved_in_bf16 --json"}},
     {"ampcheck.audit_zoo/1", {"audit zoo relu --dtype fp32 --regimes quick --json"}},
     {"ampcheck.audit_gate/1", {"audit gate relu softmax --atol 0 --rtol 0 --json"}},

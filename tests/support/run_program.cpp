@@ -18,7 +18,9 @@ namespace ampcheck::testing {
 ProgramResult shell(const std::string& script) {
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/script";
-  std::ofstream(file) << "AMPCHECK=" + tests::in_build("/ampcheck") + "\n" << script << "\n";
+  std::ofstream(file) << "unset CI  # a person's shell, unless a test says otherwise\nAMPCHECK=" +
+                             tests::in_build("/ampcheck") + "\n"
+                      << script << "\n";
   const std::string line = "bash '" + file + "' >'" + folder.path() + "/out' 2>'" + folder.path() + "/err' </dev/null";
   const auto start = std::chrono::steady_clock::now();
   const int status = std::system(line.c_str());

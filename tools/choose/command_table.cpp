@@ -120,6 +120,7 @@ std::string program_help(int width) {
          "examples)\n\nCommands:\n" +
          columns(rows, width) + "\nOptions:\n" +
          columns({{"-h,--help", "this text; after a command: its options"},
+                  {"--no-config", "before the command: leave ampcheck.toml alone (ampcheck config --show)"},
                   {"--version", "version, as the command of that name"}},
                  width) +
          "\nExit codes:\n" + code_rows(codes, width);

@@ -47,6 +47,15 @@ void add_options(CLI::App* command, ExplainOptions& o) {
        [&o](const std::string& t) { o.page_format = choose("--format", t, kPageFormats); });
 }
 
+void add_options(CLI::App* command, ConfigOptions& o) {
+  add_word(command, "COMMAND", o.command, "only the settings of this command", false);
+  add_flag(command, "--show", o.show, "show each setting with its value and where it comes from");
+}
+
+void add_options(CLI::App* command, CompletionOptions& o) {
+  add_word(command, "SHELL", o.shell, "bash, zsh or fish", true);
+}
+
 void add_options(CLI::App* command, NewOptions& o) {
   add_words(command, "WHAT", o.what, "op NAME: writes an op with its kernel and formula into a folder NAME",
             Words::one_or_two);

@@ -19,6 +19,17 @@ struct FormatsOptions : CommonOptions {
 };
 void add_options(CLI::App* command, FormatsOptions& o);
 
+struct ConfigOptions : CommonOptions {
+  bool show = false;
+  std::string command = {};  ///< only this one's
+};
+void add_options(CLI::App* command, ConfigOptions& o);
+
+struct CompletionOptions : CommonOptions {
+  std::string shell = {};  ///< bash, zsh or fish
+};
+void add_options(CLI::App* command, CompletionOptions& o);
+
 /// How `explain` prints a page of the manual.
 enum class PageFormat { text, markdown, man, html };
 

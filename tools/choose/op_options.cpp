@@ -3,8 +3,27 @@
 #include "tools/choose/op_options.h"
 
 #include "tools/choose/option_parsing.h"
+#include "tools/report/numbers.h"
 
 namespace ampcheck::tools {
+
+namespace {
+
+constexpr const char* kNoTimes = "report every time as 0, so that equal results make equal files";
+
+/// "2/3": the second of three parts.
+void parse_shard(const std::string& text, CheckOptions& o) {
+  constexpr std::int64_t kMost = 10'000;
+  const std::size_t slash = text.find('/');
+  const auto part = slash == std::string::npos ? std::nullopt : parse_whole(text.substr(0, slash)),
+             all = slash == std::string::npos ? std::nullopt : parse_whole(text.substr(slash + 1));
+  if (!part || !all || *all < 1 || *all > kMost || *part < 1 || *part > *all)
+    throw UsageError("[--shard] got '" + text + "', want a part and their number, as 1/4 to 4/4");
+  o.shard = static_cast<int>(*part);
+  o.shards = static_cast<int>(*all);
+}
+
+}  // namespace
 
 void add_options(CLI::App* command, ListOptions& o) {
   add_selectors(command, o);
@@ -26,8 +45,21 @@ void add_options(CLI::App* command, CheckOptions& o) {
   add_report_output(command, o.reports);
   text_option(command, "--journal", "FILE",
               "append a JSON line before and after each case, to see what ran when a machine went down", o.journal);
+  text_option(command, "--run-file", "FILE",
+              "keep every result in this file. If it is there, the run goes on where it ended", o.run_file);
+  each(command, "--shard", "I/N", "run only part I of N: for N machines, whose run files ampcheck merge puts together",
+       [&o](const std::string& t) { parse_shard(t, o); });
+  add_flag(command, "--no-times", o.no_times, kNoTimes);
   add_flag(command, "-v,--verbose", o.verbose,
            "show every failing case, and which operations of a formula make its intervals wide");
+}
+
+void add_options(CLI::App* command, MergeOptions& o) {
+  add_words(command, "FILE", o.files, "the run files of all parts of one check", Words::some);
+  add_jobs_option(command, o.jobs);
+  add_report_output(command, o.reports);
+  add_flag(command, "-v,--verbose", o.verbose, "show every failing case");
+  add_flag(command, "--no-times", o.no_times, kNoTimes);
 }
 
 void add_options(CLI::App* command, ReplayOptions& o) {

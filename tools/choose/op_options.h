@@ -21,10 +21,24 @@ void add_options(CLI::App* command, ListOptions& o);
 
 struct CheckOptions : CaseOptions, RunningOptions, DumpOptions {
   std::vector<ReportFile> reports = {};
+  std::string run_file = {};  ///< file that keeps every result, to go on with or to merge
+  int shard = 1, shards = 1;  ///< of the cases only this part
+  bool no_times = false;      ///< times are 0 in every report, so that equal results are equal files
+  /// The command line without what changes no result, as merge runs it again.
+  std::vector<std::string> arguments = {};
   std::string journal = {};  ///< file to which each case is written before and after it runs
   bool verbose = false;
 };
 void add_options(CLI::App* command, CheckOptions& o);
+
+/// `ampcheck merge`: the parts of one check.
+struct MergeOptions : CommonOptions {
+  std::vector<std::string> files = {};
+  std::vector<ReportFile> reports = {};
+  int jobs = 0;
+  bool verbose = false, no_times = false;
+};
+void add_options(CLI::App* command, MergeOptions& o);
 
 struct ReplayOptions : CaseOptions, RunningOptions {
   std::string save = {};  ///< folder, .safetensors or .npz file for the tensors

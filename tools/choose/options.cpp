@@ -7,6 +7,7 @@
 #include "src/suggestion.h"
 #include "tools/choose/command_line.h"
 #include "tools/choose/command_table.h"
+#include "tools/choose/config_file.h"
 #include "tools/report/numbers.h"
 
 namespace ampcheck::tools {
@@ -101,6 +102,26 @@ struct Completion {
   }
 };
 
+/// The options of a check that change its results, as a command line: those of its reports, files and parts are out.
+std::vector<std::string> arguments_of(const CLI::App& check) {
+  static const std::vector<std::string> kNoResult = {
+      "help", "json", "output", "verbose", "jobs", "journal", "memory", "time-budget", "run-file", "shard", "no-times"};
+  std::vector<std::string> out, words;
+  for (const CLI::Option* option : const_cast<CLI::App&>(check).get_options()) {
+    if (option->count() == 0) continue;
+    if (option->get_lnames().empty()) {
+      words.insert(words.end(), option->results().begin(), option->results().end());
+      continue;
+    }
+    const std::string& name = option->get_lnames().front();
+    if (std::find(kNoResult.begin(), kNoResult.end(), name) != kNoResult.end()) continue;
+    for (const std::string& value : option->results())
+      out.push_back("--" + name + (option->get_items_expected_max() == 0 ? "" : "=" + value));
+  }
+  out.insert(out.end(), words.begin(), words.end());
+  return out;
+}
+
 const CLI::App& command_named(const CommandLine& line, const std::string& name) {
   return *line.app.get_subcommand(name);
 }
@@ -121,7 +142,8 @@ void take_file_settings(CommandLine& line, const std::string& verb) {
 
 AnyOptions parse_options(int argc, char** argv, std::optional<std::string>& help) {
   CommandLine line;
-  bool version = false;
+  bool version = false, no_config = false;
+  line.app.add_flag("--no-config", no_config, "leave ampcheck.toml alone");
   line.app.add_flag("--version", version, "version, as the command of that name");
   if (argc == 2 && std::string_view(argv[1]) == "--version") return line.options<VersionOptions>();
   require_verb(argc, argv);
@@ -135,8 +157,12 @@ AnyOptions parse_options(int argc, char** argv, std::optional<std::string>& help
     fail_parse(line.app, error);
   }
   const std::size_t command = chosen_command(line).value();
+  if (const std::string path = no_config ? "" : find_config("."); !path.empty())
+    take_config(read_config(path, line.commands), *line.commands[command]);
   take_file_settings(line, command_rows()[command].name);
   AnyOptions options = line.options_of(command);
+  if (CheckOptions* const check = std::get_if<CheckOptions>(&options))
+    check->arguments = arguments_of(*line.commands[command]);
   std::visit(Completion(), options);
   return options;
 }

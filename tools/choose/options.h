@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "tools/choose/audit_options.h"
+#include "tools/choose/gate_options.h"
 #include "tools/choose/info_options.h"
 #include "tools/choose/op_options.h"
 #include "tools/choose/train_options.h"
@@ -15,12 +16,14 @@
 namespace ampcheck::tools {
 
 /// The options of the command that was given.
-using AnyOptions = std::variant<ListOptions, CheckOptions, ReplayOptions, CertifyOptions, FormatsOptions,
-                                ExplainOptions, NewOptions, CompareOptions, ContractOptions, AuditOptions, TrainOptions,
-                                TraceOptions, FactsOptions, MemoryOptions, DoctorOptions, VersionOptions>;
+using AnyOptions =
+    std::variant<ListOptions, CheckOptions, ReplayOptions, CertifyOptions, FormatsOptions, ExplainOptions, NewOptions,
+                 CompareOptions, KernelGateOptions, AcceptOptions, ReviewOptions, MergeOptions, ContractOptions,
+                 AuditOptions, TrainOptions, TraceOptions, FactsOptions, MemoryOptions, ConfigOptions,
+                 CompletionOptions, DoctorOptions, VersionOptions>;
 
-/// Reads a command line. Text for the user (help) is returned in `help`, and nothing is to be run then. Throws
-/// UsageError with "did you mean" for whatever is unknown.
+/// Reads a command line, and the settings of ampcheck.toml. Text for the user (help) is returned in `help`, and nothing
+/// is to be run then. Throws UsageError with "did you mean" for whatever is unknown.
 AnyOptions parse_options(int argc, char** argv, std::optional<std::string>& help);
 
 }  // namespace ampcheck::tools

@@ -14,9 +14,13 @@ namespace ampcheck::tools {
 namespace {
 
 constexpr ReportFormat kFormats[] = {
-    {"json", json_report},   {"junit", junit_report},
-    {"lines", lines_report}, {"html", trace_html},
-    {"csv", trace_csv},      {"json", +[](const Trace& trace) { return trace_json(trace, summed(trace)); }},
+    {"json", json_report},       {"junit", junit_report},
+    {"lines", lines_report},     {"jsonl", jsonl_report},
+    {"sarif", sarif_report},     {"github", github_report},
+    {"gitlab", gitlab_report},   {"markdown", markdown_report},
+    {"csv", csv_report},         {"tap", tap_report},
+    {"concise", concise_report}, {"html", trace_html},
+    {"csv", trace_csv},          {"json", +[](const Trace& trace) { return trace_json(trace, summed(trace)); }},
 };
 
 /// Names of the formats that write what `like` writes, as "json, junit, lines".
@@ -71,7 +75,8 @@ void add_output(CLI::App* command, std::vector<ReportFile>& reports, const char*
            throw UsageError("[-o] got '" + text + "', want FORMAT:FILE, as " + example);
          const ReportFormat& format = format_named<Writer>(text.substr(0, colon), other_kind);
          const std::string path = text.substr(colon + 1);
-         if (path == "-") throw UsageError("[-o] got '-'; for JSON on standard output use --json");
+         if (path == "-" && std::string_view(format.name) != "github")  // whose lines GitHub reads there
+           throw UsageError("[-o] got '-'; for JSON on standard output use --json");
          require_apart(reports, path);
          reports.push_back({&format, path});
        });

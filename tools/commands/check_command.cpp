@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <mutex>
 #include <optional>
 
@@ -13,7 +14,9 @@
 #include "tools/choose/check_plan.h"
 #include "tools/choose/device_choice.h"
 #include "tools/choose/selection.h"
+#include "tools/commands/check_run.h"
 #include "tools/commands/commands.h"
+#include "tools/report/foreign_file.h"
 #include "tools/report/progress.h"
 #include "tools/report/reports.h"
 #include "tools/report/run_journal.h"
@@ -52,6 +55,10 @@ class Journal {
     failed_ += convicts(result.verdict);
   }
   std::size_t failed() const { return failed_; }
+  std::vector<CaseResult> take() {
+    const std::lock_guard lock(mutex_);
+    return report_.cases;
+  }
 
   Report interrupted() {
     const std::lock_guard lock(mutex_);
@@ -68,7 +75,44 @@ class Journal {
   std::chrono::steady_clock::time_point start_;
 };
 
-Report run(const CheckOptions& options, const Selection& selection, const std::atomic<bool>* cancel, Journal& journal) {
+/// A hook that asks `kept` first; what is not there runs, and `run_file` keeps it.
+void keep_results(checks::RunOptions& run, const KeptResults* kept, RunFile* run_file) {
+  if (kept == nullptr && run_file == nullptr) return;
+  run.run = [plain = run, kept, run_file](const checks::OpDef& op, const OpCall& call, const checks::How& how) {
+    const std::string name = call.str(op.signature);
+    if (kept != nullptr)
+      if (auto known = kept->find(op, name, how)) return std::move(*known);
+    CaseResult result = checks::run_one({&op, call}, how, plain);
+    if (run_file != nullptr) run_file->add(result, how);
+    return result;
+  };
+}
+
+/// The results of single cases alone, in the order of the selection: a part of a run says nothing of whole ops.
+Report single_results(const Selection& selection, const Report& ended, std::vector<CaseResult> results) {
+  std::map<std::string, CaseResult*> by_name;
+  for (CaseResult& result : results) by_name[result.plugin + " " + result.name] = &result;
+  Report out;
+  for (const checks::Case& item : selection.cases)
+    if (const auto at = by_name.find(item.op->plugin + " " + item.call.str(item.op->signature)); at != by_name.end())
+      out.cases.push_back(std::move(*at->second));
+  out.notes = selection.notes;
+  out.interrupted = ended.interrupted;
+  out.refused = ended.refused;
+  out.seconds = ended.seconds;
+  out.certificates = ended.certificates;
+  return out;
+}
+
+/// What a run takes from files, and puts into them.
+struct Files {
+  const MergedRun* merged = nullptr;
+  bool part = false;  ///< not all cases are there: nothing is said of whole ops
+  RunHeader header;
+};
+
+Report run(const CheckOptions& options, const Selection& selection, const std::atomic<bool>* cancel, Journal& journal,
+           const Files& files) {
   ProgressLine progress;
   checks::RunOptions run = run_options(options);
   run.cancel = cancel;
@@ -77,6 +121,7 @@ Report run(const CheckOptions& options, const Selection& selection, const std::a
     journal.add(last);
     progress.show(done, all, journal.failed(), last.op);
   };
+  if (files.part) run.brief = run.explain = run.aim = false;
   std::optional<RunJournal> lines;
   if (!options.journal.empty()) {
     lines.emplace(options.journal, selection.cases.size());
@@ -87,16 +132,66 @@ Report run(const CheckOptions& options, const Selection& selection, const std::a
       return result;
     };
   }
+  std::optional<RunFile> run_file;
+  if (!options.run_file.empty()) {
+    run_file.emplace(options.run_file, files.header);
+    if (run_file->found() > 0)
+      write_stderr(fmt::format("ampcheck: going on from '{}' with {} results\n", options.run_file, run_file->found()));
+  }
+  keep_results(run,
+               files.merged != nullptr ? &files.merged->kept
+               : run_file              ? &run_file->kept()
+                                       : nullptr,
+               run_file ? &*run_file : nullptr);
   Report report = run_selection(selection, run);
   if (lines) lines->end();
+  if (run_file) run_file->end();
+  if (files.part) report = single_results(selection, report, journal.take());
+  if (options.no_times) {
+    report.seconds = 0;
+    for (CaseResult& result : report.cases) result.seconds = 0;
+  }
   return report;
+}
+
+/// The cases of this part, or those that the merged files have.
+void take_part(const CheckOptions& options, Selection& selection, Files& files) {
+  files.header = {options.arguments, digest_of_cases(selection), build_facts().version, options.shard, options.shards};
+  if (files.merged != nullptr) {
+    if (files.header.cases != files.merged->header.cases)
+      throw ForeignFileError("[merge] got files of other cases than the library or this program has now");
+    std::vector<std::string> missing;
+    std::erase_if(selection.cases, [&](const checks::Case& item) {
+      const std::string name = item.call.str(item.op->signature);
+      const bool absent = !files.merged->kept.has(item.op->plugin, name);
+      if (absent) missing.push_back(name);
+      return absent;
+    });
+    files.part = !missing.empty();
+    if (files.part)
+      selection.notes.push_back(
+          fmt::format("incomplete: {} cases are in none of the files, first '{}'", missing.size(), missing.front()));
+  } else if (options.shards > 1) {
+    files.part = true;
+    std::erase_if(selection.cases, [&](const checks::Case& item) {
+      return shard_of(item.call.str(item.op->signature), options.shards) != options.shard;
+    });
+    selection.notes.push_back(fmt::format("part {} of {}: what concerns whole ops is judged by ampcheck merge",
+                                          options.shard, options.shards));
+  }
 }
 
 }  // namespace
 
-ExitCode check_command(const CheckOptions& options) {
+ExitCode check_command(const CheckOptions& options) { return check_with(options, nullptr); }
+
+ExitCode check_with(const CheckOptions& options, const MergedRun* merged) {
   if (!options.dump.empty() || !options.formula.empty()) return check_dump_command(options);
-  for (const ReportFile& file : options.reports) require_writable(file.path);
+  for (const ReportFile& file : options.reports) {
+    if (options.json && file.path == "-")
+      throw UsageError("[-o] got 'github:-' and --json, want one on standard output");
+    require_writable(file.path);
+  }
   RunFacts facts{.build = build_facts(),
                  .machine = {},
                  .device = options.device,
@@ -131,7 +226,10 @@ ExitCode check_command(const CheckOptions& options) {
   const bool all_certified = drop_uncertified(selection);
   planned = facts.planned = selection.cases.size();
   say_what_is_left_out(options, selection);
-  const Report report = run(options, selection, guard.flag(), journal);
+  Files files{.merged = merged, .part = false, .header = {}};
+  take_part(options, selection, files);
+  if (merged == nullptr) planned = facts.planned = selection.cases.size();
+  const Report report = run(options, selection, guard.flag(), journal, files);
   guard.finish();
   const ExitCode written = write_results(options, report, facts);
   if (guard.interrupted() && report.interrupted && written == ExitCode::passed) end_by_signal();

@@ -18,6 +18,14 @@ ExitCode explain_command(const ExplainOptions& options);
 ExitCode doctor_command(const DoctorOptions& options);
 ExitCode version_command(const VersionOptions& options);
 ExitCode new_command(const NewOptions& options);
+/// `gate`: a kernel's change against its accepted state.
+ExitCode gate_command(const KernelGateOptions& options);
+ExitCode accept_command(const AcceptOptions& options);
+ExitCode review_command(const ReviewOptions& options);
+/// `merge`: the parts of a check that ran on several machines.
+ExitCode merge_command(const MergeOptions& options);
+ExitCode config_command(const ConfigOptions& options);
+ExitCode completion_command(const CompletionOptions& options);
 ExitCode compare_command(const CompareOptions& options);
 /// `contract OP`: what the bits of a kernel say of its precision contract.
 ExitCode contract_command(const ContractOptions& options);

@@ -15,11 +15,12 @@ enum class ExitCode : int {
   nothing_ran = 4,
   incomplete = 5,
   environment = 6,
+  baseline = 7,
   not_written = 8,
 };
 
 /// What each says, for --help and the manual.
-constexpr std::array<std::pair<ExitCode, const char*>, 8> kExitCodes = {{
+constexpr std::array<std::pair<ExitCode, const char*>, 9> kExitCodes = {{
     {ExitCode::passed, "all passed"},
     {ExitCode::findings, "findings: something is wrong; train: the run diverged; audit: a goal or rule is not met"},
     {ExitCode::usage, "wrong use: an unknown op, option or value, or a file that is not there"},
@@ -28,6 +29,10 @@ constexpr std::array<std::pair<ExitCode, const char*>, 8> kExitCodes = {{
      "nothing ran or nothing was judged: no case selected, all skipped, or all elements left open"},
     {ExitCode::incomplete, "incomplete: not all selected cases ran"},
     {ExitCode::environment, "something is missing: a device, a library, a folder of data, or memory"},
+    {ExitCode::baseline,
+     "gate: no accepted state, or a stale one: of other inputs or cases, or with a waiver that is expired or not "
+     "needed; "
+     "merge: files of different runs"},
     {ExitCode::not_written, "an output could not be written"},
 }};
 constexpr const char* exit_code_text(ExitCode code) {
@@ -36,11 +41,11 @@ constexpr const char* exit_code_text(ExitCode code) {
   return "";
 }
 
-/// The code that stands when both hold: 3 > 8 > 2 > 1 > 6 > 5 > 4 > 0.
+/// The code that stands when both hold: 3 > 8 > 2 > 1 > 7 > 6 > 5 > 4 > 0.
 constexpr ExitCode worse(ExitCode a, ExitCode b) {
-  constexpr std::array kOrder = {ExitCode::internal,    ExitCode::not_written, ExitCode::usage,
-                                 ExitCode::findings,    ExitCode::environment, ExitCode::incomplete,
-                                 ExitCode::nothing_ran, ExitCode::passed};
+  constexpr std::array kOrder = {ExitCode::internal,   ExitCode::not_written, ExitCode::usage,
+                                 ExitCode::findings,   ExitCode::baseline,    ExitCode::environment,
+                                 ExitCode::incomplete, ExitCode::nothing_ran, ExitCode::passed};
   for (const ExitCode code : kOrder)
     if (a == code || b == code) return code;
   return ExitCode::internal;

@@ -84,6 +84,7 @@ void close_stdout() {
 void write_stderr(std::string_view text) { write_all(STDERR_FILENO, text); }
 
 void write_file(const std::string& name, std::string_view text) {
+  if (name == "-") return write_stdout(text);
   const std::string path = behind_links(name);
   if (written_directly(path)) {
     write_to(path, O_WRONLY, path, text);
@@ -99,6 +100,7 @@ void write_file(const std::string& name, std::string_view text) {
 }
 
 void require_writable(const std::string& path) {
+  if (path == "-") return;  // standard output
   const std::string place = written_directly(path) ? path : directory_of(path);
   struct stat facts {};
   if (::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) fail("'" + path + "'", EISDIR);

@@ -114,4 +114,11 @@ std::string json_report(const Report& report, const RunFacts& facts) {
   return text + "\n]}\n";
 }
 
+std::string jsonl_report(const Report& report, const RunFacts&) {
+  std::string out;
+  for (const CaseResult& result : report.cases)
+    out += case_json(result).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return out;
+}
+
 }  // namespace ampcheck::tools

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tools/report/numbers.h"
+#include "tools/report/plain_text.h"
 #include "tools/report/reports.h"
 
 namespace ampcheck::tools {
@@ -19,22 +20,11 @@ constexpr std::size_t kMostTestCases = 20'000;
 
 /// Length of the valid UTF-8 sequence at the start of `text` that XML 1.0 admits; 0 if there is none.
 std::size_t xml_character(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return lead >= 0x20 || lead == '\t' || lead == '\n' || lead == '\r' ? 1 : 0;
-  const std::size_t length = lead >= 0xc2 && lead < 0xe0   ? 2
-                             : lead >= 0xe0 && lead < 0xf0 ? 3
-                             : lead >= 0xf0 && lead < 0xf5 ? 4
-                                                           : 0;
-  if (length == 0 || length > text.size()) return 0;
-  char32_t code = static_cast<char32_t>(lead & (0x7f >> length));
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-    code = code << 6 | (byte(i) & 0x3f);
-  }
-  constexpr char32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool surrogate = code >= 0xd800 && code < 0xe000;
-  return code < kSmallest[length] || code > 0x10ffff || surrogate || code == 0xfffe || code == 0xffff ? 0 : length;
+  const std::size_t length = utf8_length(text);
+  if (length == 1 && static_cast<unsigned char>(text[0]) < 0x20)
+    return text[0] == '\t' || text[0] == '\n' || text[0] == '\r' ? 1 : 0;
+  const std::string_view character = text.substr(0, length);
+  return character == "\xef\xbf\xbe" || character == "\xef\xbf\xbf" ? 0 : length;  // U+FFFE, U+FFFF
 }
 
 std::string escaped(std::string_view text) {
@@ -134,6 +124,16 @@ std::string junit_report(const Report& report, const RunFacts& facts) {
   for (const CaseResult& result : report.cases) {
     if (suites.empty() || suites.back().first != result.op) suites.emplace_back(result.op, Suite{});
     add_result(suites.back().second, result, facts, checks <= kMostTestCases);
+  }
+  for (const GateLine& line : facts.gate) {
+    if (suites.empty() || suites.back().first != "gate") suites.emplace_back("gate", Suite{});
+    Suite& suite = suites.back().second;
+    ++suite.tests;
+    suite.failures += line.failed;
+    add_case(suite.body, "gate", fmt::format("{} #{}", line.op, suite.tests), 0,
+             line.failed ? fmt::format("      <failure type=\"{}\" message=\"{}\"/>\n", escaped(line.verdict),
+                                       escaped(line.text))
+                         : "");
   }
   for (const auto& [op, suite] : suites) {
     all.tests += suite.tests;

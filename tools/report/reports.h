@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "src/device.h"
 #include "src/finding.h"
@@ -12,6 +13,12 @@
 #include "tools/report/output.h"
 
 namespace ampcheck::tools {
+
+/// What `ampcheck gate` says of an op beside its cases.
+struct GateLine {
+  std::string op, plugin, verdict, text;
+  bool failed = false;
+};
 
 /// What is known of a run beside its results.
 struct RunFacts {
@@ -25,7 +32,8 @@ struct RunFacts {
   std::string data = {};    ///< --data as given: folder of the real runs' data; empty: the installed one
   std::string inputs = {};  ///< --inputs as given: file of the user's tensors
   bool as_written = false;  ///< --as-written
-  std::string again = {};   ///< the line that re-runs what is no case of its own; empty: `replay`
+  std::vector<GateLine> gate = {};
+  std::string again = {};  ///< the line that re-runs what is no case of its own; empty: `replay`
 };
 
 struct Totals {
@@ -58,5 +66,21 @@ std::string junit_report(const Report& report, const RunFacts& facts);
 /// A line per case for programs that read lines: pass, fail or skip; verdict; code; case name; what a person is told.
 /// Fields are separated by tabs, and hold \\, \n and \t for a backslash, an end of line and a tab.
 std::string lines_report(const Report& report, const RunFacts& facts);
+/// SARIF 2.1.0 for code scanning: a result for each failing case, at most 5,000.
+std::string sarif_report(const Report& report, const RunFacts& facts);
+/// Workflow commands of GitHub Actions (::error ...): the ten that matter most, since it drops further ones.
+std::string github_report(const Report& report, const RunFacts& facts);
+/// Code quality of GitLab: a list of issues.
+std::string gitlab_report(const Report& report, const RunFacts& facts);
+/// For a pull request or a step summary: at most 900 kB, with a line that says what is left out.
+std::string markdown_report(const Report& report, const RunFacts& facts);
+/// A row a case, behind a row of names; RFC 4180. A cell that a spreadsheet would run has a quote in front.
+std::string csv_report(const Report& report, const RunFacts& facts);
+/// Test Anything Protocol 14.
+std::string tap_report(const Report& report, const RunFacts& facts);
+/// A line for each failing case, and one with the totals.
+std::string concise_report(const Report& report, const RunFacts& facts);
+/// The cases of ampcheck.check/1, one JSON line each.
+std::string jsonl_report(const Report& report, const RunFacts& facts);
 
 }  // namespace ampcheck::tools

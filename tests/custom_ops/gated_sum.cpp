@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sum of a row, in eight lanes: one library for each change that a gate is to tell apart (GATED, by
+// tests/CMakeLists.txt).
+#include <ampcheck/op.h>
+
+#include <vector>
+
+namespace {
+
+using namespace ampcheck::op;
+
+enum Change {
+  none,          ///< as it was accepted
+  reassociated,  ///< the same lanes from the other end
+  dropped_tail,  ///< what follows the last full vector of 8 is left out
+  bf16_sum,      ///< partial sums in bf16
+  one_chain,     ///< one chain in place of eight lanes: right, with larger errors
+};
+
+constexpr int kLanes = 8;
+
+/// A partial sum as the change keeps it.
+float kept(float sum) { return GATED == bf16_sum ? static_cast<float>(BFloat16(sum)) : sum; }
+
+template <class T>
+float row_sum(const View<const T>& x, std::int64_t row) {
+  const std::int64_t columns = x.extent(1), used = GATED == dropped_tail ? columns / kLanes * kLanes : columns;
+  float lanes[kLanes] = {};
+  for (std::int64_t j = 0; j < used; ++j) {
+    const std::int64_t at = GATED == reassociated ? used - 1 - j : j;
+    float& lane = lanes[GATED == one_chain ? 0 : j % kLanes];
+    lane = kept(lane + static_cast<float>(x(row, at)));
+  }
+  float sum = 0;
+  for (const float lane : lanes) sum = kept(sum + lane);
+  return sum;
+}
+
+}  // namespace
+
+AMPCHECK_OP(gated_sum, op) {
+  op.summary("sum of each row");
+  op.input("x", "N D");
+  op.output("y");
+  op.dim("N", 5, 64, 33);
+  op.dim("D", 7, 129, 1024).least(1);
+  op.formula([](Expr x) { return sum(x, -1); });
+  op.forward([]<class T>(Type<T>, const Call& c) {
+    const auto x = c.view<const T>("x");
+    const auto y = c.view<T>("y");
+    for (std::int64_t i = 0; i < x.extent(0); ++i) y[i] = T(row_sum<T>(x, i));
+  });
+  op.backward([]<class T>(Type<T>, const Call& c) {
+    const auto dy = c.view<const T>("dy");
+    const auto dx = c.view<T>("dx");
+    for (std::int64_t i = 0; i < dx.extent(0); ++i)
+      for (std::int64_t j = 0; j < dx.extent(1); ++j) dx(i, j) = dy[i];
+  });
+}

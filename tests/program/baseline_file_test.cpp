@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of baselines as somebody may leave them: cut, with bytes changed, or made to harm.
+#include "tools/gate/baseline.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "tests/support/run_program.h"
+
+namespace ampcheck::tools {
+namespace {
+
+using testing::TemporaryFolder;
+
+Baseline example() {
+  Baseline out;
+  out.op = "a/../\"b";
+  out.settings = "regimes quick";
+  out.accepted_on = "2026-01-31";
+  out.reason = "line\nbreak";
+  out.waivers = {{Code::ac301, "2026-12-31", "issue 7"}};
+  out.findings = {{Code::ac101, 3, "a(x=fp32[1])"}};
+  StoredCase& stored = out.cases["a(x=fp32[1])"];
+  stored.inputs = "00ff";
+  stored.bits["cpu-x86_64"]["y"] = "aa";
+  checks::TensorProfile& y = stored.tensors["y"];
+  y.elements = 7;
+  y.max = 0.1;
+  y.rms = 1e-300;
+  y.bias = -0.0;
+  y.histogram = {{-3, 2}, {4, 1}};
+  y.worst = {{"[0]", 1, 2, 16}};
+  return out;
+}
+
+std::string text_of(const Baseline& baseline) { return diffable_text(json_of(baseline)); }
+
+TEST(BaselineFile, ComesBackToTheBit) {
+  const TemporaryFolder folder;
+  const std::string path = baseline_path(folder.path(), "a/../\"b");
+  EXPECT_EQ(path, folder.path() + "/a%2F..%2F%22b.json") << "no name leads out of the folder";
+  write_baseline(path, example());
+  Baseline back = read_baseline(path);
+  EXPECT_EQ(back.cases.begin()->second.tensors.at("y").histogram,
+            example().cases.begin()->second.tensors.at("y").histogram);
+  back.cases.begin()->second.tensors.at("y").worst = example().cases.begin()->second.tensors.at("y").worst;
+  EXPECT_EQ(text_of(back), text_of(example()));
+}
+
+TEST(BaselineFile, NamesOfFilesStayApartAndInside) {
+  EXPECT_EQ(baseline_path("d", ".."), "d/%2E..json");
+  EXPECT_EQ(baseline_path("d", ".hidden"), "d/%2Ehidden.json");
+  EXPECT_NE(baseline_path("d", "a.pending"), pending_path("d", "a"));
+  EXPECT_NE(baseline_path("d", "a%2F"), baseline_path("d", "a/"));
+}
+
+/// Read, or refused as what it is: nothing else.
+void expect_read_or_refused(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+  try {
+    read_baseline(path);
+  } catch (const ForeignFileError& error) {
+    EXPECT_FALSE(std::string(error.what()).empty());
+  }
+}
+
+TEST(BaselineFile, WhateverStandsInItIsReadOrRefused) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/a.json", text = text_of(example());
+  for (std::size_t end = 0; end < text.size(); end += 3) expect_read_or_refused(path, text.substr(0, end));
+  std::mt19937_64 random(1);
+  for (int k = 0; k < 3000; ++k) {
+    std::string changed = text;
+    for (int n = 0; n < 1 + k % 4; ++n) changed[random() % changed.size()] = static_cast<char>(random());
+    expect_read_or_refused(path, changed);
+  }
+  for (const char* bad :
+       {"[]", "null", "1", "\"a\"", "{}", "{\"schema\":null}", "{\"schema\":\"ampcheck.baseline/1\"}"}) {
+    std::ofstream(path) << bad;
+    EXPECT_THROW(read_baseline(path), ForeignFileError) << bad;
+  }
+  for (const std::string& deep : {std::string(100'000, '['), std::string(100'000, '{')}) {
+    std::ofstream(path) << deep;
+    EXPECT_THROW(read_baseline(path), ForeignFileError);
+  }
+}
+
+}  // namespace
+}  // namespace ampcheck::tools

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+// A change of a kernel on its way into a repository: gate, review, accept, as a person and as CI see them.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/paths.h"
+#include "tests/support/run_program.h"
+
+namespace ampcheck::testing {
+namespace {
+
+using nlohmann::json;
+
+/// A repository with one op, gated_sum, in ./gated_sum.so.
+class Gate : public ::testing::Test {
+ protected:
+  void SetUp() override { use("none"); }
+
+  /// Builds the op with this change (tests/custom_ops/gated_sum.cpp).
+  void use(const std::string& change) {
+    std::filesystem::copy_file(tests::in_build("/custom_ops/gated_sum_" + change + ".so"), folder_.path() + "/new.so",
+                               std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::rename(folder_.path() + "/new.so", folder_.path() + "/gated_sum.so");
+  }
+  ProgramResult run(const std::string& arguments, const std::string& before = "unset CI;") {
+    return shell("cd '" + folder_.path() + "'; " + before + " \"$AMPCHECK\" " + arguments);
+  }
+  ProgramResult gate(const std::string& more = "", const std::string& before = "unset CI;") {
+    return run("gate ./gated_sum.so --regimes quick --baseline base " + more, before);
+  }
+  ProgramResult in_ci(const std::string& more = "") { return gate(more, "CI=true"); }
+  void accept_now(const std::string& more = "") {
+    gate();
+    const ProgramResult accepted = run("accept --baseline base --reason 'as measured' " + more);
+    ASSERT_EQ(accepted.exit_code, 0) << accepted.out << accepted.err;
+  }
+  std::string read(const std::string& name) { return read_text(folder_.path() + "/" + name); }
+  bool exists(const std::string& name) { return std::filesystem::exists(folder_.path() + "/" + name); }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Gate, WithoutABaselineIsSevenAndLeavesItPending) {
+  const ProgramResult first = gate();
+  EXPECT_EQ(first.exit_code, 7) << first.out << first.err;
+  EXPECT_TRUE(contains(first.out, "NO BASELINE")) << first.out;
+  EXPECT_TRUE(exists("base/gated_sum.json.pending"));
+  EXPECT_FALSE(exists("base/gated_sum.json"));
+}
+
+TEST_F(Gate, UnchangedIsZero) {
+  accept_now();
+  const ProgramResult same = in_ci();
+  EXPECT_EQ(same.exit_code, 0) << same.out << same.err;
+  EXPECT_TRUE(contains(same.out, "UNCHANGED")) << same.out;
+  EXPECT_EQ(in_ci("--strict").exit_code, 0);
+}
+
+TEST_F(Gate, AReassociatedSumIsZeroWithBitsChanged) {
+  accept_now();
+  use("reassociated");
+  const ProgramResult changed = in_ci();
+  EXPECT_EQ(changed.exit_code, 0) << changed.out << changed.err;
+  EXPECT_TRUE(contains(changed.out, "BITS CHANGED")) << changed.out;
+  const ProgramResult strict = in_ci("--strict");
+  EXPECT_EQ(strict.exit_code, 1) << strict.out;
+  EXPECT_TRUE(contains(strict.out, "(--strict)")) << strict.out;
+}
+
+TEST_F(Gate, ADroppedTailIsOne) {
+  accept_now();
+  use("dropped_tail");
+  const ProgramResult broken = in_ci();
+  EXPECT_EQ(broken.exit_code, 1) << broken.out << broken.err;
+  EXPECT_TRUE(contains(broken.out, "FINDINGS") && contains(broken.out, "AC101") &&
+              contains(broken.out, "ampcheck replay"))
+      << broken.out;
+}
+
+TEST_F(Gate, ABf16AccumulatorIsOne) {
+  accept_now();
+  use("bf16_sum");
+  const ProgramResult broken = in_ci();
+  EXPECT_EQ(broken.exit_code, 1) << broken.out << broken.err;
+  EXPECT_TRUE(contains(broken.out, "AC301")) << broken.out;
+}
+
+/// What is right but worse: every number is inside what rounding may do.
+TEST_F(Gate, LargerErrorsInsideTheBoundAreOne) {
+  const std::string cases = "--seeds 6 --dtype fp32 --regimes standard";
+  gate(cases);
+  ASSERT_EQ(run("accept --baseline base --reason first").exit_code, 0);
+  use("one_chain");
+  const ProgramResult worse = in_ci(cases);
+  EXPECT_EQ(worse.exit_code, 1) << worse.out << worse.err;
+  EXPECT_TRUE(contains(worse.out, "WORSE") && contains(worse.out, "the usual error is larger in")) << worse.out;
+  EXPECT_EQ(run("check ./gated_sum.so --seeds 6 --dtype fp32").exit_code, 0) << "no number of it is wrong";
+  use("reassociated");
+  EXPECT_EQ(in_ci(cases).exit_code, 0) << "another order of the same kind is no worse";
+}
+
+TEST_F(Gate, CiWritesNothing) {
+  accept_now();
+  use("reassociated");
+  const std::string before = shell("cd '" + folder_.path() + "'; ls -l --full-time base").out;
+  in_ci();
+  EXPECT_EQ(shell("cd '" + folder_.path() + "'; ls -l --full-time base").out, before);
+  const ProgramResult accept = run("accept --baseline base --reason x", "CI=1");
+  EXPECT_EQ(accept.exit_code, 2) << accept.out;
+  EXPECT_FALSE(exists("base/gated_sum.json.pending"));
+}
+
+TEST_F(Gate, ACommittedPendingFileIsSeven) {
+  accept_now();
+  use("reassociated");
+  gate();
+  ASSERT_TRUE(exists("base/gated_sum.json.pending"));
+  const ProgramResult ci = in_ci();
+  EXPECT_EQ(ci.exit_code, 7) << ci.out;
+  EXPECT_TRUE(contains(ci.out, "a pending file was committed")) << ci.out;
+}
+
+TEST_F(Gate, AnAcceptedChangeIsAReadableDiff) {
+  accept_now();
+  const std::string before = read("base/gated_sum.json");
+  use("reassociated");
+  EXPECT_EQ(gate().exit_code, 0);
+  const ProgramResult review = run("review --baseline base -o markdown:review.md");
+  EXPECT_EQ(review.exit_code, 0) << review.err;
+  EXPECT_TRUE(contains(review.out, "gated_sum: 1 of 48 cases changed")) << review.out;
+  EXPECT_TRUE(contains(review.out, "rms 0.447 -> 0 ulp")) << review.out;
+  EXPECT_TRUE(contains(read("review.md"), "| y | 1 | 0.447 -> 0 |")) << read("review.md");
+  ASSERT_EQ(run("accept --baseline base --reason 'from the other end'").exit_code, 0);
+  std::ofstream(folder_.path() + "/old.json") << before;
+  const std::string diff = shell("cd '" + folder_.path() + "'; diff old.json base/gated_sum.json").out;
+  EXPECT_LE(std::count(diff.begin(), diff.end(), '\n'), 40) << diff;
+  EXPECT_TRUE(contains(diff, "<     \"reason\": \"as measured\"\n---\n>     \"reason\": \"from the other end\""))
+      << diff;
+  EXPECT_EQ(in_ci("--strict").exit_code, 0);
+}
+
+TEST_F(Gate, ABaselineHoldsHexFloatsInSortedKeysAndNoBound) {
+  accept_now();
+  const std::string text = read("base/gated_sum.json");
+  const json state = json::parse(text);  // sorts its keys
+  EXPECT_EQ(state.at("schema"), "ampcheck.baseline/1");
+  std::size_t at = 0;
+  for (const auto& [name, entry] : state.at("cases").items()) {
+    const std::size_t found = text.find(json(name).dump() + ": {", at);
+    ASSERT_NE(found, std::string::npos) << name;
+    at = found;
+    for (const auto& [tensor, profile] : entry.at("tensors").items())
+      for (const char* key : {"max", "p9999", "p99", "rms", "bias"})
+        EXPECT_TRUE(contains(profile.at(key), "0x")) << profile;
+    EXPECT_LE(entry.dump(2).size(), 4096u) << name;
+  }
+  for (const char* word : {"bound", "radius", "interval", "low", "high", "tolerance"})
+    EXPECT_FALSE(contains(text, "\"" + std::string(word))) << word;
+}
+
+TEST_F(Gate, AWaiverLetsAFindingThroughUntilItsDay) {
+  accept_now();
+  use("bf16_sum");
+  EXPECT_EQ(gate().exit_code, 1);
+  const ProgramResult refused = run("accept --baseline base --reason 'later'");
+  EXPECT_EQ(refused.exit_code, 1) << refused.out;
+  EXPECT_TRUE(contains(refused.out, "not accepted gated_sum: AC301")) << refused.out;
+  ASSERT_EQ(run("accept --baseline base --waive AC301 --until 2099-06-30 --reason 'issue 7'").exit_code, 0);
+  const ProgramResult waived = in_ci();
+  EXPECT_EQ(waived.exit_code, 0) << waived.out;
+  EXPECT_TRUE(contains(waived.out, "let through until 2099-06-30") && contains(waived.out, "issue 7")) << waived.out;
+  EXPECT_EQ(in_ci("--today 2099-06-30").exit_code, 0) << "its last day";
+  const ProgramResult expired = in_ci("--today 2099-07-01");
+  EXPECT_EQ(expired.exit_code, 7) << expired.out;
+  EXPECT_TRUE(contains(expired.out, "the waiver of AC301 expired on 2099-06-30")) << expired.out;
+  use("none");
+  const ProgramResult unused = in_ci();
+  EXPECT_EQ(unused.exit_code, 7) << unused.out;
+  EXPECT_TRUE(contains(unused.out, "the waiver of AC301 is not needed")) << unused.out;
+  use("dropped_tail");
+  EXPECT_EQ(in_ci().exit_code, 1) << "another finding is new";
+}
+
+TEST_F(Gate, AWaiverNeedsAReasonACodeAndADayToCome) {
+  accept_now();
+  for (const auto& [arguments, words] :
+       {std::pair{"accept --baseline base", "got no --reason"},
+        {"accept --baseline base --reason ' '", "got no --reason"},
+        {"accept --baseline base --reason x --waive AC301", "got --waive or --until alone"},
+        {"accept --baseline base --reason x --waive AC310 --until 2099-01-01", "(did you mean 'AC"},
+        {"accept --baseline base --reason x --waive AC301 --until 2001-01-01", "want a day to come"},
+        {"accept --baseline base --reason x --waive AC301 --until 2099-02-30", "want a day, as 2026-12-31"}}) {
+    const ProgramResult refused = run(arguments);
+    EXPECT_EQ(refused.exit_code, 2) << arguments << refused.out;
+    EXPECT_TRUE(contains(refused.err, words)) << arguments << refused.err;
+  }
+  EXPECT_EQ(run("accept --baseline base --reason x").exit_code, 4) << "nothing is pending";
+}
+
+TEST_F(Gate, AStaleBaselineIsSeven) {
+  accept_now();
+  const std::string text = read("base/gated_sum.json");
+  const auto with = [&](auto change) {
+    json state = json::parse(text);
+    change(state);
+    std::ofstream(folder_.path() + "/base/gated_sum.json") << state.dump(2);
+    return in_ci();
+  };
+  const std::string first = json::parse(text).at("cases").begin().key();
+  const ProgramResult inputs = with([&](json& s) { s["cases"][first]["inputs"] = std::string(32, '0'); });
+  EXPECT_EQ(inputs.exit_code, 7) << inputs.out;
+  EXPECT_TRUE(contains(inputs.out, "has other inputs than the baseline's")) << inputs.out;
+  EXPECT_EQ(with([&](json& s) { s["cases"].erase(first); }).exit_code, 7) << "a case is not in it";
+  EXPECT_EQ(with([&](json& s) { s["cases"]["gone"] = s["cases"][first]; }).exit_code, 7) << "a case is in it alone";
+  EXPECT_EQ(with([&](json& s) { s["schema"] = "ampcheck.baseline/9"; }).exit_code, 7);
+  EXPECT_EQ(with([&](json& s) { s["cases"][first]["tensors"]["y"]["rms"] = 0.5; }).exit_code, 7) << "no hex float";
+  EXPECT_EQ(with([&](json& s) { s["op"] = "other"; }).exit_code, 7);
+  std::ofstream(folder_.path() + "/base/gated_sum.json") << "{\"op\": 1, \"op\": 2}";
+  EXPECT_TRUE(contains(in_ci().out, "got 'op' twice"));
+  std::ofstream(folder_.path() + "/base/gated_sum.json") << text;
+  EXPECT_EQ(in_ci().exit_code, 0);
+}
+
+TEST_F(Gate, TheStateIsTheSameOnAnyNumberOfCores) {
+  gate("-j 1");
+  const std::string one = read("base/gated_sum.json.pending");
+  gate("-j 2");
+  EXPECT_TRUE(read("base/gated_sum.json.pending") == one);
+  gate("--isolation none");
+  EXPECT_TRUE(read("base/gated_sum.json.pending") == one);
+}
+
+/// What a kernel does to its process is a finding of its case; what it prints stands in no answer.
+TEST_F(Gate, AKernelThatMisbehavesIsHeldAway) {
+  const std::string cases = "gate '" + tests::in_build("/custom_ops/hostile.so") + "' ",
+                    more = " --regimes quick --dtype fp32 --timeout 4 --baseline base --json";
+  for (const char* op : {"segfault", "exits", "loops", "closes_descriptors"}) {
+    const ProgramResult crash = run(cases + op + more);
+    EXPECT_EQ(crash.exit_code, 1) << op << crash.out << crash.err;
+    ASSERT_TRUE(json::accept(crash.out)) << op << crash.out;
+    const json gate = json::parse(crash.out).at("ops").at(0);
+    ASSERT_EQ(gate.at("findings").size(), 1u) << crash.out;
+    EXPECT_TRUE(contains(gate.at("findings").at(0).at("first"), "x=fp32[17,")) << "where it misbehaves";
+    EXPECT_EQ(gate.at("findings").at(0).at("code"), std::string(op) == "loops" ? "AC502" : "AC501");
+    const json state = json::parse(read("base/" + std::string(op) + ".json.pending"));
+    EXPECT_EQ(state.at("cases").size() + 1, gate.at("cases").get<std::size_t>()) << "the others have a profile";
+  }
+  const ProgramResult prints = run(cases + "prints" + more);
+  EXPECT_EQ(prints.exit_code, 7) << prints.out << prints.err;
+  EXPECT_TRUE(json::accept(prints.out)) << prints.out;
+}
+
+TEST_F(Gate, NothingSelectedIsFour) {
+  accept_now();
+  const ProgramResult nothing = in_ci("--dtype e5m2");
+  EXPECT_EQ(nothing.exit_code, 4) << nothing.out << nothing.err;
+  EXPECT_EQ(run("gate ./gated_sum.so").exit_code, 2) << "neither --baseline nor --base";
+}
+
+TEST_F(Gate, FewerCasesAreComparedWithTheirOwn) {
+  accept_now();
+  EXPECT_EQ(in_ci("--dtype bf16").exit_code, 0);
+  use("dropped_tail");
+  EXPECT_EQ(in_ci("--dtype bf16").exit_code, 1);
+}
+
+TEST_F(Gate, BitsOfAnotherArchitectureAreNotCompared) {
+  accept_now();
+  json state = json::parse(read("base/gated_sum.json"));
+  for (auto& [name, entry] : state.at("cases").items()) {
+    const json own = entry["bits"].begin().value();
+    entry["bits"] = {{"cuda-sm_90", own}};
+  }
+  std::ofstream(folder_.path() + "/base/gated_sum.json") << state.dump(2);
+  const ProgramResult other = in_ci();
+  EXPECT_EQ(other.exit_code, 0) << other.out;
+  EXPECT_TRUE(contains(other.out, "errors are compared")) << other.out;
+  gate();
+  ASSERT_EQ(run("accept --baseline base --reason 'also here'").exit_code, 0);
+  EXPECT_EQ(json::parse(read("base/gated_sum.json")).at("cases").begin().value().at("bits").size(), 2u);
+}
+
+TEST_F(Gate, AnotherBuildOrARecordIsABase) {
+  const std::string old = tests::in_build("/custom_ops/gated_sum_none.so"),
+                    plain = "gate ./gated_sum.so --regimes quick ";
+  use("reassociated");
+  const ProgramResult build = run(plain + "--base '" + old + "' --record run.json");
+  EXPECT_EQ(build.exit_code, 0) << build.out << build.err;
+  EXPECT_TRUE(contains(build.out, "BITS CHANGED")) << build.out;
+  EXPECT_TRUE(contains(run(plain + "--base run.json").out, "UNCHANGED"));
+  use("dropped_tail");
+  EXPECT_EQ(run(plain + "--base run.json").exit_code, 1);
+  std::ofstream(folder_.path() + "/run.json") << "[]";
+  EXPECT_EQ(run(plain + "--base run.json").exit_code, 7);
+  EXPECT_EQ(run(plain + "--base ./none.json").exit_code, 2);
+}
+
+TEST_F(Gate, ThePowerOfTheCasesIsShownAndAsked) {
+  ASSERT_EQ(run("gate relu --regimes quick --baseline base").exit_code, 7);
+  ASSERT_EQ(run("accept --baseline base --reason first").exit_code, 0);
+  const std::string few = "gate 'relu(x=fp32[5,7],seed=1)' --baseline base ";
+  const ProgramResult whole = run("gate relu --regimes quick --baseline base --min-power 0.9 --json"),
+                      one = run(few + "--json");
+  EXPECT_EQ(whole.exit_code, 0) << whole.out << whole.err;
+  const auto power = [](const ProgramResult& result) {
+    const json p = json::parse(result.out).at("ops").at(0).at("power");
+    EXPECT_EQ(p.at("defects").get<std::size_t>(), p.at("found").get<std::size_t>() + p.at("missed").size());
+    return p.at("found").get<double>() / p.at("defects").get<double>();
+  };
+  EXPECT_GE(power(whole), 0.9);
+  EXPECT_LT(power(one), power(whole)) << "one case finds less than all";
+  const ProgramResult weak = run(few + "--min-power 1");
+  EXPECT_EQ(weak.exit_code, 1) << weak.out;
+  EXPECT_TRUE(contains(weak.out, "--min-power wants 100 %")) << weak.out;
+  EXPECT_EQ(gate("--min-power 0").exit_code, 1) << "of a library's op no defects are planted";
+  EXPECT_EQ(gate("--min-power 2").exit_code, 2);
+}
+
+TEST_F(Gate, ReportsSayWhatTheGateSays) {
+  accept_now();
+  use("reassociated");
+  const ProgramResult run =
+      in_ci("--strict -o junit:j.xml -o github:g.txt -o markdown:m.md -o sarif:s.json -o tap:t.tap");
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_TRUE(contains(read("j.xml"), "<testsuite name=\"gate\" tests=\"1\" failures=\"1\""))
+      << read("j.xml").substr(0, 400);
+  EXPECT_TRUE(contains(read("g.txt"), "::error file=./gated_sum.so,title=ampcheck gate gated_sum::bits changed"))
+      << read("g.txt");
+  EXPECT_TRUE(contains(read("m.md"), "| gated\\_sum | FAILED | bits changed in 1 of 48 cases")) << read("m.md");
+  EXPECT_EQ(json::parse(read("s.json"))["runs"][0]["results"].size(), 1u);
+  const ProgramResult shown = in_ci("--strict -o github:- | cat");
+  EXPECT_TRUE(contains(shown.out, "\n::error file=./gated_sum.so,"))
+      << "where GitHub reads it: " << shown.out << shown.err;
+  EXPECT_EQ(in_ci("--json -o github:-").exit_code, 2);
+  EXPECT_EQ(in_ci("-o csv:-").exit_code, 2);
+  EXPECT_TRUE(contains(read("t.tap"), "not ok 49 - gate gated_sum: bits changed")) << read("t.tap");
+}
+
+}  // namespace
+}  // namespace ampcheck::testing

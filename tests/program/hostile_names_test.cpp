@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+// 200 names that break out of what a report puts them into: each format stays what it is, and says as much as of plain
+// names.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <boost/property_tree/xml_parser.hpp>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "tools/choose/report_formats.h"
+#include "tools/report/plain_text.h"
+#include "tools/report/reports.h"
+
+namespace ampcheck::tools {
+namespace {
+
+using nlohmann::json;
+
+/// What some format takes for its own.
+const std::vector<std::string> kParts = {"<script>alert(1)</script>",
+                                         "</testcase>",
+                                         "]]>",
+                                         "<!--",
+                                         "&amp;",
+                                         "&#0;",
+                                         "\"",
+                                         "'",
+                                         "`",
+                                         "```",
+                                         "|",
+                                         "||",
+                                         "\\|",
+                                         "\n",
+                                         "\r\n",
+                                         "\r",
+                                         "\t",
+                                         "\v",
+                                         "\f",
+                                         std::string(1, '\0'),
+                                         "\x01",
+                                         "\x1b[31mred\x1b[0m",
+                                         "\x1b]0;title\x07",
+                                         "\x7f",
+                                         "\xc2\x85",
+                                         "\xc2\x9b"
+                                         "31m",
+                                         "\xe2\x80\xa8",
+                                         "\xe2\x80\xa9",
+                                         "\xe2\x80\xae"
+                                         "gnp",
+                                         "\xe2\x81\xa6",
+                                         "\xef\xbb\xbf",
+                                         "\xff",
+                                         "\xc0\x80",
+                                         "\xed\xa0\x80",
+                                         "\xf5\x80\x80\x80",
+                                         "\xe2\x82",
+                                         "\xef\xbf\xbe",
+                                         "\xef\xbf\xbf",
+                                         "::error file=x::y",
+                                         "\n::error::z",
+                                         "::stop-commands::t",
+                                         "::set-output name=a::b",
+                                         "%0A::error::w",
+                                         "%25",
+                                         "%",
+                                         "=1+1",
+                                         "+1",
+                                         "-1",
+                                         "@SUM(A1)",
+                                         "=cmd|' /C calc'!A0",
+                                         ",",
+                                         ",\"",
+                                         "\"\"",
+                                         ";",
+                                         "\t=1",
+                                         "# SKIP",
+                                         "# TODO",
+                                         "#",
+                                         "not ok 1",
+                                         "\nnot ok 7 - x",
+                                         "\n1..0",
+                                         "Bail out!",
+                                         "\nBail out!",
+                                         "  ---",
+                                         "\n  ...",
+                                         "---",
+                                         "...",
+                                         "- x",
+                                         ": y",
+                                         "{}",
+                                         "[]",
+                                         "{\"a\":1}",
+                                         "[click](javascript:alert(1))",
+                                         "![x](http://x.invalid/a)",
+                                         "@everyone",
+                                         "#123",
+                                         "~~x~~",
+                                         "**b**",
+                                         "__i__",
+                                         "$x$",
+                                         "<img src=x onerror=y>",
+                                         "<details>",
+                                         "</details>",
+                                         "<!DOCTYPE a>",
+                                         "../../etc/passwd",
+                                         "/absolute",
+                                         "C:\\x",
+                                         "file:///x",
+                                         "a b",
+                                         " lead",
+                                         "trail ",
+                                         "",
+                                         "null",
+                                         "true",
+                                         "NaN",
+                                         "\\",
+                                         "\\\\",
+                                         "\\n",
+                                         "\\u0000",
+                                         "\xf0\x9f\x98\x80",
+                                         "\xc3\xa9",
+                                         "\xe6\xbc\xa2",
+                                         std::string(5000, 'x'),
+                                         std::string(300, '\n'),
+                                         "%s%n",
+                                         "${HOME}",
+                                         "$(x)",
+                                         "`x`"};
+
+/// The parts alone and between letters.
+std::vector<std::string> hostile_names() {
+  std::vector<std::string> out;
+  for (const char* frame : {"", "op_"})
+    for (const std::string& part : kParts) {
+      std::string name = std::string(frame) + part;
+      name += *frame == '\0' ? "" : "_end";
+      out.push_back(std::move(name));
+    }
+  return out;
+}
+
+CaseResult failing(const std::string& name, std::size_t seed) {
+  CaseResult result;
+  result.name = name + "(x=fp32[2,3],seed=" + std::to_string(seed) + ")";
+  result.op = name;
+  result.plugin = "lib/" + name;
+  result.dtype = "fp32";
+  result.verdict = Verdict::bug;
+  result.code = Code::ac101;
+  CheckResult check;
+  check.id = {CheckId::Kind::forward, name};
+  check.verdict = Verdict::bug;
+  check.code = Code::ac101;
+  check.compared = 6;
+  check.failed = 1;
+  check.cause = name;
+  check.note = name;
+  result.checks = {check};
+  return result;
+}
+
+Report report_of(const std::vector<std::string>& names) {
+  Report report;
+  for (const std::string& name : names) {
+    report.cases.push_back(failing(name, report.cases.size()));
+    CaseResult skipped = failing(name, report.cases.size());
+    skipped.verdict = Verdict::skipped;
+    skipped.code = Code::none;
+    skipped.note = name;
+    skipped.checks.clear();
+    report.cases.push_back(std::move(skipped));
+    report.notes.push_back(name);
+  }
+  return report;
+}
+
+RunFacts facts_of(const std::vector<std::string>& names) {
+  RunFacts facts;
+  for (const std::string& name : names) facts.gate.push_back({name, "lib/" + name, "WORSE", name, true});
+  return facts;
+}
+
+struct Texts {
+  std::string hostile, plain;
+};
+
+/// The same report of hostile names and of as many plain ones.
+Texts texts_of(const std::string& format, std::size_t most = 1000) {
+  std::vector<std::string> names = hostile_names();
+  names.resize(std::min(names.size(), most));
+  std::vector<std::string> plain;
+  for (std::size_t i = 0; i < names.size(); ++i) plain.push_back("op" + std::to_string(i));
+  for (const ReportFormat& known : report_formats())
+    if (known.name == format)
+      if (const auto* writer = std::get_if<ReportWriter>(&known.writer))
+        return {(*writer)(report_of(names), facts_of(names)), (*writer)(report_of(plain), facts_of(plain))};
+  ADD_FAILURE() << "no format " << format;
+  return {};
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> out;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) out.push_back(line);
+  return out;
+}
+
+/// The beginnings of lines that a format gives a meaning, in their order.
+std::string skeleton(const std::string& text, const std::vector<std::string>& heads) {
+  std::string out;
+  for (const std::string& line : lines_of(text)) {
+    const auto head = std::find_if(heads.begin(), heads.end(), [&](const auto& h) { return line.starts_with(h); });
+    out += head == heads.end() ? "?" : *head;
+    out += "\n";
+  }
+  return out;
+}
+
+void expect_clean(const std::string& text, bool carriage_returns = false) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = utf8_length(std::string_view(text).substr(at));
+    ASSERT_GT(length, 0u) << "no UTF-8 at byte " << at;
+    const auto c = static_cast<unsigned char>(text[at]);
+    if (length == 1 && c != '\n' && c != '\t' && !(carriage_returns && c == '\r'))
+      ASSERT_TRUE(c >= 0x20 && c != 0x7f) << "control " << int(c) << " at byte " << at;
+    ASSERT_FALSE(length == 2 && c == 0xc2 && static_cast<unsigned char>(text[at + 1]) < 0xa0) << "C1 at byte " << at;
+    at += length;
+  }
+}
+
+/// RFC 4180, as a spreadsheet reads it.
+std::vector<std::vector<std::string>> rows_of_csv(const std::string& text) {
+  std::vector<std::vector<std::string>> rows = {{""}};
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    std::string& cell = rows.back().back();
+    if (quoted && c == '"' && i + 1 < text.size() && text[i + 1] == '"') {
+      cell += '"';
+      ++i;
+    } else if (c == '"') {
+      quoted = !quoted;
+    } else if (!quoted && c == ',') {
+      rows.back().emplace_back();
+    } else if (!quoted && c == '\r') {
+      continue;
+    } else if (!quoted && c == '\n') {
+      rows.push_back({""});
+    } else {
+      cell += c;
+    }
+  }
+  rows.pop_back();
+  return rows;
+}
+
+TEST(HostileNames, ThereAre200) {
+  const std::vector<std::string> names = hostile_names();
+  EXPECT_GE(names.size(), 200u);
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
+}
+
+TEST(HostileNames, EveryFormatOfTheTableIsTestedHere) {
+  std::set<std::string> known;
+  for (const ReportFormat& format : report_formats())
+    if (std::holds_alternative<ReportWriter>(format.writer)) known.insert(format.name);
+  EXPECT_EQ(known, (std::set<std::string>{"json", "junit", "lines", "jsonl", "sarif", "github", "gitlab", "markdown",
+                                          "csv", "tap", "concise"}));
+}
+
+TEST(HostileNames, JsonFormatsParse) {
+  const std::size_t names = hostile_names().size();
+  EXPECT_EQ(json::parse(texts_of("json").hostile).at("cases").size(), 2 * names);
+  std::size_t count = 0;
+  for (const std::string& line : lines_of(texts_of("jsonl").hostile)) {
+    EXPECT_TRUE(json::parse(line).contains("case"));
+    ++count;
+  }
+  EXPECT_EQ(count, 2 * names);
+}
+
+TEST(HostileNames, SarifHasWhatCodeScanningAsksFor) {
+  const std::size_t names = hostile_names().size();
+  const json sarif = json::parse(texts_of("sarif").hostile);
+  EXPECT_EQ(sarif.at("version"), "2.1.0");
+  ASSERT_EQ(sarif.at("runs").size(), 1u);
+  std::set<std::string> rules, prints;
+  for (const json& rule : sarif["runs"][0]["tool"]["driver"]["rules"]) rules.insert(rule.at("id"));
+  for (const json& result : sarif["runs"][0]["results"]) {
+    EXPECT_TRUE(rules.contains(result.at("ruleId")));
+    EXPECT_FALSE(result.at("message").at("text").get<std::string>().empty());
+    const json& place = result.at("locations").at(0).at("physicalLocation");
+    const std::string uri = place.at("artifactLocation").at("uri");
+    EXPECT_EQ(uri.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-~%"), uri.npos)
+        << uri;
+    EXPECT_EQ(place.at("region").at("startLine"), 1);
+    prints.insert(result.at("partialFingerprints").at("ampcheck/v1"));
+  }
+  EXPECT_EQ(sarif["runs"][0]["results"].size(), 2 * names);
+  EXPECT_EQ(prints.size(), 2 * names) << "one alarm each";
+  expect_clean(texts_of("sarif").hostile);
+}
+
+TEST(HostileNames, GitlabHasOneIssueForEach) {
+  const json issues = json::parse(texts_of("gitlab").hostile);
+  std::set<std::string> prints;
+  for (const json& issue : issues) {
+    for (const char* key : {"description", "check_name", "fingerprint", "severity"})
+      EXPECT_TRUE(issue.at(key).is_string());
+    EXPECT_TRUE(issue.at("location").at("path").is_string());
+    EXPECT_EQ(issue.at("location").at("lines").at("begin"), 1);
+    prints.insert(issue.at("fingerprint"));
+  }
+  EXPECT_EQ(prints.size(), 2 * hostile_names().size());
+}
+
+TEST(HostileNames, JunitIsXmlWithAsManyTests) {
+  for (const std::string& text : {texts_of("junit").hostile, texts_of("junit").plain}) {
+    std::istringstream in(text);
+    boost::property_tree::ptree tree;
+    ASSERT_NO_THROW(boost::property_tree::read_xml(in, tree));
+    std::size_t count = 0;
+    for (const auto& [tag, suite] : tree.get_child("testsuites"))
+      if (tag == "testsuite") count += suite.count("testcase");
+    EXPECT_EQ(count, 3 * hostile_names().size());
+  }
+}
+
+TEST(HostileNames, GithubGetsNoCommandFromAName) {
+  const Texts texts = texts_of("github");
+  const std::vector<std::string> heads = {"::error file="};
+  EXPECT_EQ(skeleton(texts.hostile, heads), skeleton(texts.plain, heads));
+  EXPECT_EQ(lines_of(texts.hostile).size(), 10u) << "it shows ten";
+  expect_clean(texts.hostile);
+  for (std::size_t first = 0; first + 9 < hostile_names().size(); first += 9) {  // each name among those that are shown
+    std::vector<std::string> names = hostile_names();
+    names = {names.begin() + static_cast<std::ptrdiff_t>(first),
+             names.begin() + static_cast<std::ptrdiff_t>(first) + 9};
+    Report report;
+    for (const std::string& name : names) report.cases.push_back(failing(name, first));
+    const std::string text = github_report(report, {});
+    expect_clean(text);
+    for (const std::string& line : lines_of(text)) {
+      ASSERT_TRUE(line.starts_with("::error file=")) << line;
+      const std::string properties = line.substr(8, line.find("::", 8) - 8);
+      EXPECT_EQ(std::count(properties.begin(), properties.end(), ','), 1) << line;
+      EXPECT_TRUE(properties.ends_with("title=BUG AC101")) << line;
+    }
+  }
+}
+
+TEST(HostileNames, MarkdownKeepsItsTables) {
+  const Texts texts = texts_of("markdown");
+  expect_clean(texts.hostile);
+  const std::vector<std::string> hostile = lines_of(texts.hostile), plain = lines_of(texts.plain);
+  ASSERT_EQ(hostile.size(), plain.size());
+  for (std::size_t i = 0; i < hostile.size(); ++i) {
+    const auto bars = [](const std::string& line) {
+      std::size_t count = 0;
+      for (std::size_t at = 0; at < line.size(); ++at) count += line[at] == '|' && (at == 0 || line[at - 1] != '\\');
+      return count;
+    };
+    if (plain[i].starts_with("|")) EXPECT_EQ(bars(hostile[i]), bars(plain[i])) << hostile[i];
+    for (const char* tag : {"<script", "<img", "<!--", "<!DOCTYPE", "</testcase"})
+      EXPECT_EQ(hostile[i].find(tag), std::string::npos) << hostile[i];
+    EXPECT_EQ(hostile[i].find("://"), std::string::npos) << hostile[i];
+    EXPECT_EQ(hostile[i].find("@everyone"), std::string::npos) << hostile[i];
+  }
+}
+
+TEST(HostileNames, MarkdownStaysBelowWhatASummaryMayHave) {
+  const std::string text = markdown_report(report_of(std::vector<std::string>(4000, std::string(500, 'n'))), {});
+  EXPECT_LT(text.size(), 901'000u);
+  EXPECT_NE(text.find(" more findings do not fit here."), std::string::npos);
+}
+
+TEST(HostileNames, CsvHasAsManyCellsAndNoFormula) {
+  const std::string text = texts_of("csv").hostile;
+  expect_clean(text, true);
+  const auto rows = rows_of_csv(text);
+  ASSERT_EQ(rows.size(), 2 * hostile_names().size() + 1);
+  for (const auto& row : rows) {
+    ASSERT_EQ(row.size(), rows.front().size()) << row.front();
+    for (const std::string& cell : row)
+      EXPECT_TRUE(cell.empty() || std::string_view("=+-@").find(cell.front()) == std::string_view::npos) << cell;
+  }
+}
+
+TEST(HostileNames, TapHasAsManyTestsAndNoDirectiveOfAName) {
+  const Texts texts = texts_of("tap");
+  expect_clean(texts.hostile);
+  const std::vector<std::string> heads = {"TAP version 14", "1..",           "not ok ",      "ok ",        "  ---",
+                                          "  verdict: BUG", "  code: AC101", "  message: '", "  again: '", "  ..."};
+  EXPECT_EQ(skeleton(texts.hostile, heads), skeleton(texts.plain, heads));
+  for (const std::string& line : lines_of(texts.hostile))
+    if (line.starts_with("not ok ")) EXPECT_EQ(line.find(" # "), std::string::npos) << line;
+}
+
+TEST(HostileNames, ConciseAndLinesHaveALineForEach) {
+  for (const char* format : {"concise", "lines"}) {
+    const Texts texts = texts_of(format);
+    EXPECT_EQ(lines_of(texts.hostile).size(), lines_of(texts.plain).size()) << format;
+  }
+  expect_clean(texts_of("concise").hostile);
+}
+
+}  // namespace
+}  // namespace ampcheck::tools

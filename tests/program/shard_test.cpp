@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parts of a check on several machines, and a check that goes on where it ended: the reports are those of one run.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/support/paths.h"
+#include "tests/support/run_program.h"
+#include "tools/runs/base64.h"
+#include "tools/runs/run_file.h"
+
+namespace ampcheck::testing {
+namespace {
+
+class Shards : public ::testing::Test {
+ protected:
+  ProgramResult run(const std::string& arguments) {
+    return shell("cd '" + folder_.path() + "'; OPS='" + tests::in_build("/custom_ops") + "'; \"$AMPCHECK\" " +
+                 arguments);
+  }
+  std::string read(const std::string& name) { return read_text(folder_.path() + "/" + name); }
+  void write(const std::string& name, const std::string& text) {
+    std::ofstream(folder_.path() + "/" + name, std::ios::binary) << text;
+  }
+  /// Runs all parts, and merges them into NAME.json and NAME.xml.
+  ProgramResult merged(const std::string& check, int parts, const std::string& name) {
+    std::string files;
+    for (int part = 1; part <= parts; ++part) {
+      const std::string file = name + std::to_string(part) + ".run";
+      const ProgramResult one =
+          run(check + " --shard " + std::to_string(part) + "/" + std::to_string(parts) + " --run-file " + file);
+      EXPECT_LE(one.exit_code, 2) << one.out << one.err;
+      files += " " + file;
+    }
+    return run("merge" + files + " --no-times -o json:" + name + ".json -o junit:" + name + ".xml");
+  }
+
+  TemporaryFolder folder_;
+};
+
+/// Right and wrong kernels, with explanations, smallest cases, aimed cases and notes: all of it is of whole ops.
+TEST_F(Shards, MergedIsByteForByteTheWholeRun) {
+  for (const std::string& check :
+       {std::string("check softmax relu softmax.dropped_tail softmax.bf16_accumulation --regimes quick"),
+        std::string("check $OPS/log_sigmoid.so --regimes quick")}) {
+    const ProgramResult whole = run(check + " --no-times -o json:whole.json -o junit:whole.xml");
+    for (const int parts : {1, 2, 3, 7}) {
+      const std::string name = "p" + std::to_string(parts);
+      const ProgramResult all = merged(check, parts, name);
+      EXPECT_EQ(all.exit_code, whole.exit_code) << all.err;
+      EXPECT_EQ(all.out, whole.out) << parts;
+      EXPECT_TRUE(read(name + ".json") == read("whole.json")) << check << " in " << parts << " parts";
+      EXPECT_TRUE(read(name + ".xml") == read("whole.xml")) << check << " in " << parts << " parts";
+    }
+    shell("cd '" + folder_.path() + "'; rm -f *.run");
+  }
+}
+
+TEST_F(Shards, AMissingPartIsFive) {
+  const std::string check = "check softmax --regimes quick ";
+  for (const char* part : {"1", "3"}) run(check + "--shard " + part + "/3 --run-file part" + part + ".run");
+  const ProgramResult part = run("merge part1.run part3.run");
+  EXPECT_EQ(part.exit_code, 5) << part.out << part.err;
+  EXPECT_TRUE(contains(part.out, "are in none of the files")) << part.out;
+}
+
+TEST_F(Shards, AFindingOfAPartIsOne) {
+  const std::string check = "check softmax.sign --regimes quick --dtype fp32 ";
+  EXPECT_EQ(run(check + "--shard 1/2 --run-file a.run").exit_code, 1);
+  EXPECT_EQ(run("merge a.run").exit_code, 1) << "graver than a missing part";
+}
+
+TEST_F(Shards, PartsOfAnotherCheckAreSeven) {
+  run("check softmax --regimes quick --shard 1/2 --run-file a.run");
+  run("check relu --regimes quick --shard 2/2 --run-file b.run");
+  run("check softmax --regimes quick --shard 2/3 --run-file c.run");
+  for (const char* files : {"a.run b.run", "a.run c.run"}) {
+    const ProgramResult foreign = run(std::string("merge ") + files);
+    EXPECT_EQ(foreign.exit_code, 7) << files << foreign.out;
+    EXPECT_TRUE(contains(foreign.err, "which differ in")) << foreign.err;
+  }
+  write("text.run", "hello\n");
+  EXPECT_EQ(run("merge text.run").exit_code, 7);
+  EXPECT_EQ(run("merge none.run").exit_code, 2);
+  EXPECT_EQ(run("check relu --regimes quick --run-file a.run").exit_code, 7) << "goes on from another check";
+  for (const char* shard : {"0/2", "3/2", "1", "a/b", "1/0", "1/2/3"})
+    EXPECT_EQ(run(std::string("check relu --shard ") + shard).exit_code, 2) << shard;
+}
+
+/// Wherever a run is cut off, in a line or between two, it goes on to the same report.
+TEST_F(Shards, ACutRunGoesOnToTheSameReport) {
+  const std::string check = "check softmax.dropped_tail relu --regimes quick --dtype bf16 --no-times ";
+  const ProgramResult whole = run(check + "--run-file whole.run -o json:whole.json");
+  EXPECT_EQ(whole.exit_code, 1);
+  const std::string file = read("whole.run");
+  ASSERT_GT(file.size(), 10'000u);
+  for (const double share : {0.1, 0.37, 0.5, 0.93}) {
+    write("cut.run", file.substr(0, static_cast<std::size_t>(share * static_cast<double>(file.size()))));
+    const ProgramResult rest = run(check + "--run-file cut.run -o json:cut.json");
+    EXPECT_EQ(rest.exit_code, 1) << rest.err;
+    EXPECT_TRUE(contains(rest.err, "going on from 'cut.run'")) << rest.err;
+    EXPECT_EQ(rest.out, whole.out);
+    EXPECT_TRUE(read("cut.json") == read("whole.json")) << share;
+    EXPECT_EQ(run(check + "--run-file cut.run -o json:again.json").out, whole.out) << "and once more, from all of it";
+  }
+}
+
+TEST_F(Shards, AChangedByteIsNoResult) {
+  const std::string check = "check relu --regimes quick --dtype fp32 --no-times ";
+  const ProgramResult whole = run(check + "--run-file a.run");
+  std::string file = read("a.run");
+  const std::size_t in_case = file.find("\"result\":\"", file.size() / 2) + 20;
+  file[in_case] = file[in_case] == 'A' ? 'B' : 'A';
+  write("a.run", file);
+  EXPECT_EQ(run(check + "--run-file a.run").out, whole.out) << "the case runs again";
+}
+
+/// Frozen: a part of the cases of today is the same part tomorrow.
+TEST_F(Shards, TheHashIsFrozen) {
+  EXPECT_EQ(tools::shard_of("softmax(x=bf16[5,7],seed=1)", 4), 3);
+  EXPECT_EQ(tools::shard_of("relu(x=fp32[2,3],seed=1)", 4), 3);
+  EXPECT_EQ(tools::shard_of("", 10'000), 1);
+  std::vector<int> counts(8);
+  for (int seed = 0; seed < 8000; ++seed)
+    ++counts[static_cast<std::size_t>(tools::shard_of("relu(x=fp32[2,3],seed=" + std::to_string(seed) + ")", 8) - 1)];
+  for (const int count : counts) EXPECT_NEAR(count, 1000, 6 * std::sqrt(1000 * 7.0 / 8));
+}
+
+TEST_F(Shards, EachLineOfARunFileIsJsonWithItsLength) {
+  run("check 'relu(x=fp32[2,3],seed=1)' --run-file a.run");
+  std::istringstream lines(read("a.run"));
+  std::set<std::string> events;
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json json = nlohmann::json::parse(line);
+    EXPECT_EQ(json.at("length").get<std::size_t>(), line.size() - line.find("\"record\":") - 10) << line;
+    events.insert(json.at("record").at("event"));
+  }
+  EXPECT_EQ(events, (std::set<std::string>{"begin", "case", "end"}));
+}
+
+TEST(Base64, ThereAndBack) {
+  for (const auto& [bytes, text] :
+       {std::pair{"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}}) {
+    EXPECT_EQ(tools::to_base64(bytes), text);
+    EXPECT_EQ(tools::from_base64(text), bytes);
+  }
+  for (const char* bad : {"Z", "Zg=", "=g==", "Zg==Zg==", "Z===", "Zm9\n"})
+    EXPECT_FALSE(tools::from_base64(bad)) << bad;
+}
+
+}  // namespace
+}  // namespace ampcheck::testing

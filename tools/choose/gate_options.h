@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options of gate, accept and review: a kernel's change against its accepted state.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/choose/case_options.h"
+#include "tools/choose/report_formats.h"
+#include "tools/choose/run_options.h"
+
+namespace ampcheck::tools {
+
+/// `ampcheck gate`. (`audit gate` is another thing: it tests a tolerance rule.)
+struct KernelGateOptions : CaseOptions, RunningOptions {
+  std::string baseline = {};             ///< folder
+  std::string base = {};                 ///< instead: another build, or what --record wrote
+  std::string record = {};               ///< file for the profiles of this run
+  std::string today = {};                ///< empty: the clock's day
+  std::optional<double> min_power = {};  ///< share of the planted defects that the cases have to find
+  bool strict = false;                   ///< changed bits fail
+  std::vector<ReportFile> reports = {};
+};
+void add_options(CLI::App* command, KernelGateOptions& o);
+
+struct AcceptOptions : OpOptions {
+  std::string baseline = {}, reason = {};
+  std::string waive = {}, until = {};  ///< a code, and the last day on which it is let through
+};
+void add_options(CLI::App* command, AcceptOptions& o);
+
+struct ReviewOptions : OpOptions {
+  std::string baseline = {};
+  std::string output = {};  ///< file for the same as Markdown
+};
+void add_options(CLI::App* command, ReviewOptions& o);
+
+}  // namespace ampcheck::tools

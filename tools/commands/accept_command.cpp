@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+// `ampcheck accept` and `ampcheck review`: a person looks at what gate left pending, and takes it over with a reason.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "src/error.h"
+#include "src/suggestion.h"
+#include "tools/choose/selection.h"
+#include "tools/commands/commands.h"
+#include "tools/gate/ci.h"
+#include "tools/gate/dates.h"
+#include "tools/gate/gate_report.h"
+#include "tools/report/json.h"
+#include "tools/report/output.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+void require_folder(const char* verb, const std::string& folder) {
+  if (folder.empty()) throw UsageError(fmt::format("[{}] got no --baseline, want the folder of the baselines", verb));
+  std::error_code none;
+  if (!std::filesystem::is_directory(folder, none))
+    throw UsageError(fmt::format("[--baseline] got '{}', want a folder that is there", folder));
+}
+
+bool chosen(const std::vector<std::string>& words, const std::string& op) {
+  return words.empty() || std::any_of(words.begin(), words.end(),
+                                      [&](const std::string& word) { return word == op || matches(word, op); });
+}
+
+/// Ops with a pending file, as the words choose.
+std::vector<std::string> chosen_pending(const std::string& folder, const std::vector<std::string>& words) {
+  std::vector<std::string> out = pending_ops(folder);
+  std::erase_if(out, [&](const std::string& op) { return !chosen(words, op); });
+  return out;
+}
+
+std::vector<Review> reviews_of(const std::string& folder, const std::vector<std::string>& ops) {
+  std::vector<Review> out;
+  std::error_code none;
+  for (const std::string& op : ops) {
+    Review review{op, std::filesystem::exists(baseline_path(folder, op), none), {}, {}};
+    if (review.accepted) review.was = read_baseline(baseline_path(folder, op));
+    review.now = read_baseline(pending_path(folder, op));
+    out.push_back(std::move(review));
+  }
+  return out;
+}
+
+Code code_named(const std::string& word) {
+  std::vector<std::string> names;
+  for (const CodeText& known : code_texts()) {
+    if (word == known.name) return known.code;
+    names.emplace_back(known.name);
+  }
+  throw UsageError("[--waive] got '" + word + "'" + did_you_mean(word, names) + ", want a code, as AC301");
+}
+
+/// The waiver of the command line; none without --waive.
+std::optional<Waiver> waiver_of(const AcceptOptions& options) {
+  if (options.waive.empty() != options.until.empty())
+    throw UsageError("[accept] got --waive or --until alone, want both: a code, and the last day on which it passes");
+  if (options.waive.empty()) return std::nullopt;
+  if (!is_date(options.until)) throw UsageError("[--until] got '" + options.until + "', want a day, as 2026-12-31");
+  if (options.until < today()) throw UsageError("[--until] got '" + options.until + "', want a day to come");
+  return Waiver{code_named(options.waive), options.until, options.reason};
+}
+
+/// Takes the findings of a state that waivers let through out of it; what is left nobody answers for.
+void let_through(Baseline& state, const std::optional<Waiver>& waiver) {
+  if (waiver) {
+    const auto found = [&](const PendingFinding& f) { return f.code == waiver->code; };
+    if (!std::any_of(state.findings.begin(), state.findings.end(), found)) return;
+    std::erase_if(state.waivers, [&](const Waiver& w) { return w.code == waiver->code; });
+    state.waivers.push_back(*waiver);
+    std::sort(state.waivers.begin(), state.waivers.end(),
+              [](const Waiver& a, const Waiver& b) { return a.code < b.code; });
+    std::erase_if(state.findings, found);
+  }
+}
+
+struct Accepted {
+  std::vector<std::string> taken, refused;  ///< ops; and why not
+};
+
+Accepted accept_all(const AcceptOptions& options, const std::vector<std::string>& ops,
+                    const std::optional<Waiver>& waiver) {
+  Accepted out;
+  for (const std::string& op : ops) {
+    Baseline state = read_baseline(pending_path(options.baseline, op));
+    let_through(state, waiver);
+    if (!state.findings.empty()) {
+      const PendingFinding& f = state.findings.front();
+      out.refused.push_back(
+          fmt::format("{}: {} in {} case{}, first '{}'", op, name(f.code), f.cases, f.cases == 1 ? "" : "s", f.first));
+      continue;
+    }
+    state.accepted_on = today();
+    state.reason = options.reason;
+    write_baseline(baseline_path(options.baseline, op), state);
+    std::filesystem::remove(pending_path(options.baseline, op));
+    out.taken.push_back(op);
+  }
+  return out;
+}
+
+}  // namespace
+
+ExitCode accept_command(const AcceptOptions& options) {
+  if (in_ci()) throw UsageError("[accept] got the variable CI set, want a person: CI accepts nothing");
+  require_folder("accept", options.baseline);
+  if (options.reason.find_first_not_of(" \t\n") == std::string::npos)
+    throw UsageError("[accept] got no --reason, want why the new state is right; it stands in the baseline");
+  const std::optional<Waiver> waiver = waiver_of(options);
+  const std::vector<std::string> ops = chosen_pending(options.baseline, options.words);
+  if (ops.empty()) {
+    write_stderr("ampcheck: nothing to accept: no pending file in '" + options.baseline +
+                 "' (ampcheck gate writes them where something changed)\n");
+    return ExitCode::nothing_ran;
+  }
+  const Accepted accepted = accept_all(options, ops, waiver);
+  if (options.json) {
+    write_stdout(
+        json_text({{"schema", "ampcheck.accept/1"}, {"accepted", accepted.taken}, {"refused", accepted.refused}}));
+  } else {
+    for (const std::string& op : accepted.taken)
+      write_stdout(fmt::format("accepted {}: {}\n", op, baseline_path(options.baseline, op)));
+    for (const std::string& why : accepted.refused)
+      write_stdout(
+          fmt::format("not accepted {}. Outside what rounding may do: mend it, or --waive CODE --until DATE\n", why));
+  }
+  return accepted.refused.empty() ? ExitCode::passed : ExitCode::findings;
+}
+
+ExitCode review_command(const ReviewOptions& options) {
+  require_folder("review", options.baseline);
+  if (!options.output.empty()) require_writable(options.output);
+  const std::vector<Review> reviews = reviews_of(options.baseline, chosen_pending(options.baseline, options.words));
+  if (options.json) {
+    write_stdout(json_text(review_json(reviews)));
+  } else {
+    const Style style = stdout_style();
+    for (const Review& review : reviews) write_stdout(review_text(review, style));
+  }
+  if (!options.output.empty()) write_file(options.output, review_markdown(reviews));
+  if (!reviews.empty()) return ExitCode::passed;
+  write_stderr("ampcheck: nothing to review: no pending file in '" + options.baseline + "'\n");
+  return ExitCode::nothing_ran;
+}
+
+}  // namespace ampcheck::tools

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// A check whose results are partly known: `check`, and `merge` of its parts.
+#pragma once
+
+#include "tools/choose/options.h"
+#include "tools/report/exit_code.h"
+#include "tools/runs/run_file.h"
+
+namespace ampcheck::tools {
+
+/// What several run files hold of one check.
+struct MergedRun {
+  KeptResults kept;
+  RunHeader header;
+};
+
+/// As the command says; `merged`: results that need not run again. Cases that are in none of the files make it
+/// incomplete.
+ExitCode check_with(const CheckOptions& options, const MergedRun* merged);
+
+}  // namespace ampcheck::tools

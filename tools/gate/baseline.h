@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The accepted state of an op: a JSON file for each op in a folder under version control. Keys are sorted and a case is
+// a block of its own, so that a change reads well as a diff; numbers are hexadecimal floats, which every machine reads
+// back to the same bits. No bound stands in it: what rounding may do is derived anew in each run.
+#pragma once
+
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "checks/run/profile.h"
+#include "src/code.h"
+#include "tools/report/foreign_file.h"
+
+namespace ampcheck::tools {
+
+/// A file that is no baseline, or not one of this schema: exit code 7.
+struct BaselineError : ForeignFileError {
+  using ForeignFileError::ForeignFileError;
+};
+
+/// A finding that is known and let through until a day.
+struct Waiver {
+  Code code = Code::none;
+  std::string until, reason;  ///< "2026-12-31": the last day on which it holds
+};
+
+/// What a run found in an op that is not accepted yet.
+struct PendingFinding {
+  Code code = Code::none;
+  std::int64_t cases = 0;
+  std::string first;  ///< name of a case
+};
+
+struct StoredCase {
+  std::string inputs;  ///< digest
+  /// Digests of the tensors, by what computed them ("cpu-x86_64", "cuda-sm_90"): bits may differ between these.
+  std::map<std::string, std::map<std::string, std::string>> bits;
+  std::map<std::string, checks::TensorProfile> tensors;
+};
+
+struct Baseline {
+  std::string op;
+  std::string settings;  ///< which cases were asked for, in words
+  std::string accepted_on, reason;
+  std::vector<Waiver> waivers;           ///< by code
+  std::vector<PendingFinding> findings;  ///< of a pending file alone
+  std::map<std::string, StoredCase> cases;
+};
+
+/// The JSON of one op, and back. BaselineError "[where] what, got X, want Y".
+nlohmann::json json_of(const Baseline& baseline);
+Baseline baseline_from(const nlohmann::json& json, const std::string& where);
+
+/// Sorted keys, an entry a line, lists of numbers and words on one line.
+std::string diffable_text(const nlohmann::json& json);
+/// Refuses double keys, more than 64 levels and more than 256 MB.
+nlohmann::json read_json_file(const std::string& path);
+
+Baseline read_baseline(const std::string& path);
+void write_baseline(const std::string& path, const Baseline& baseline);
+
+/// DIR/softmax.json, DIR/softmax.json.pending. Characters that a file name should not have become %2F.
+std::string baseline_path(const std::string& folder, const std::string& op);
+std::string pending_path(const std::string& folder, const std::string& op);
+/// Ops with a pending file in the folder, sorted.
+std::vector<std::string> pending_ops(const std::string& folder);
+
+}  // namespace ampcheck::tools

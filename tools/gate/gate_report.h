@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What gate and review say.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/gate/ladder.h"
+#include "tools/report/json.h"
+#include "tools/report/output.h"
+
+namespace ampcheck::tools {
+
+/// A table with a line for each op, and below what is to be said of those that changed. `verbose`: of all.
+std::string gate_text(const std::vector<OpGate>& gates, const Style& style);
+/// ampcheck.gate/1, but for what the caller adds.
+Json gate_json(const std::vector<OpGate>& gates);
+
+/// An op's accepted state beside its pending one.
+struct Review {
+  std::string op;
+  bool accepted = false;  ///< there is an accepted state
+  Baseline was, now;
+};
+
+/// Cases that are in one state alone, and tensors whose numbers or bits differ: "rms 0.31 -> 0.52 ulp".
+std::string review_text(const Review& review, const Style& style);
+std::string review_markdown(const std::vector<Review>& reviews);
+Json review_json(const std::vector<Review>& reviews);
+
+}  // namespace ampcheck::tools

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+#include "tools/runs/run_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "src/digest.h"
+#include "src/file_bytes.h"
+#include "tools/report/foreign_file.h"
+#include "tools/report/json.h"
+#include "tools/report/numbers.h"
+#include "tools/runs/base64.h"
+#include "tools/workers/wire.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+constexpr std::string_view kCrc = "{\"schema\":\"ampcheck.run/1\",\"crc\":\"",
+                           kLength = "\",\"length\":", kRecord = ",\"record\":";
+
+std::string line_of(const Json& record) {
+  const std::string text = record.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return fmt::format("{}{:08x}{}{}{}{}}}\n", kCrc, crc32(text), kLength, text.size(), kRecord, text);
+}
+
+/// The record of a line; nothing if the line was not written whole.
+std::optional<Json> record_of(std::string_view line) {
+  const auto take_head = [&](std::string_view head) {
+    const bool there = line.starts_with(head);
+    if (there) line.remove_prefix(head.size());
+    return there;
+  };
+  if (!take_head(kCrc) || line.size() < 8) return std::nullopt;
+  const std::string crc(line.substr(0, 8));
+  line.remove_prefix(8);
+  if (!take_head(kLength)) return std::nullopt;
+  const std::size_t comma = line.find(',');
+  const auto length = comma == std::string_view::npos ? std::nullopt : parse_whole(line.substr(0, comma));
+  if (!length || *length < 0) return std::nullopt;
+  line.remove_prefix(comma);
+  if (!take_head(kRecord) || line.size() != static_cast<std::size_t>(*length) + 1 || line.back() != '}')
+    return std::nullopt;
+  line.remove_suffix(1);
+  if (fmt::format("{:08x}", crc32(line)) != crc) return std::nullopt;
+  Json record = Json::parse(line, nullptr, false);
+  if (!record.is_object()) return std::nullopt;
+  return record;
+}
+
+std::string letters_of(const checks::How& how) {
+  std::string out;
+  if (how.sampled) out += 's';
+  if (how.explain) out += 'e';
+  if (how.power) out += 'p';
+  if (how.again) out += 'a';
+  if (how.values) out += 'v';
+  if (how.first) out += 'f';
+  return out;
+}
+
+std::string key_of(const std::string& plugin, const std::string& name) { return plugin + "\n" + name; }
+std::string key_of(const std::string& plugin, const std::string& name, const std::string& how) {
+  return key_of(plugin, name) + "\n" + how;
+}
+
+Json header_json(const RunHeader& header) {
+  return {{"event", "begin"},          {"arguments", header.arguments}, {"cases", header.cases},
+          {"version", header.version}, {"shard", header.shard},         {"shards", header.shards}};
+}
+
+[[noreturn]] void foreign(const std::string& path, const std::string& what) {
+  throw ForeignFileError(fmt::format("['{}'] {}, want a run file of this check (check --run-file)", path, what));
+}
+
+RunHeader header_of(const std::string& path, const Json& record) {
+  RunHeader out;
+  try {
+    out.arguments = record.at("arguments").get<std::vector<std::string>>();
+    out.cases = record.at("cases").get<std::string>();
+    out.version = record.at("version").get<std::string>();
+    out.shard = record.at("shard").get<int>();
+    out.shards = record.at("shards").get<int>();
+  } catch (const Json::exception&) {
+    foreign(path, "got a first line that is none of a run file");
+  }
+  return out;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
+  return out;
+}
+
+}  // namespace
+
+std::string RunHeader::difference(const RunHeader& other) const {
+  if (version != other.version) return fmt::format("versions, {} and {}", version, other.version);
+  if (arguments != other.arguments)
+    return fmt::format("options, '{}' and '{}'", joined(arguments), joined(other.arguments));
+  if (cases != other.cases) return "the selected cases";
+  if (shards != other.shards) return fmt::format("the number of parts, {} and {}", shards, other.shards);
+  return "";
+}
+
+std::string digest_of_cases(const Selection& selection) {
+  std::string names;
+  for (const checks::Case& item : selection.cases) names += item.call.str(item.op->signature) + "\n";
+  return digest_of(names).str();
+}
+
+int shard_of(std::string_view case_name, int shards) {
+  return static_cast<int>(digest_of(case_name).low % static_cast<std::uint64_t>(shards)) + 1;
+}
+
+std::optional<CaseResult> KeptResults::find(const checks::OpDef& op, const std::string& case_name,
+                                            const checks::How& how) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = kept_.find(key_of(op.plugin, case_name, letters_of(how)));
+  if (at == kept_.end()) return std::nullopt;
+  return from_wire(at->second);
+}
+
+bool KeptResults::has(const std::string& plugin, const std::string& case_name) const {
+  const std::lock_guard lock(mutex_);
+  return cases_.contains(key_of(plugin, case_name));
+}
+
+void KeptResults::add(const CaseResult& result, const checks::How& how) {
+  const std::lock_guard lock(mutex_);
+  kept_[key_of(result.plugin, result.name, letters_of(how))] = wire_text(result);
+  ++cases_[key_of(result.plugin, result.name)];
+}
+
+RunHeader read_run_file(const std::string& path, KeptResults& kept, std::size_t& torn) {
+  const std::string text = read_bytes(path, "run file");
+  std::optional<RunHeader> header;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = text.find('\n', at);
+    const std::string_view line = std::string_view(text).substr(at, end == std::string::npos ? end : end - at);
+    at = end == std::string::npos ? text.size() : end + 1;
+    if (line.empty()) continue;
+    const std::optional<Json> record = end == std::string::npos ? std::nullopt : record_of(line);
+    if (!record) {
+      if (!header) foreign(path, "got a first line that is none of a run file");
+      ++torn;
+      continue;
+    }
+    const std::string event = record->value("event", "");
+    if (event == "begin") {
+      const RunHeader own = header_of(path, *record);
+      if (header && !own.difference(*header).empty())
+        foreign(path, "got two runs that differ in " + own.difference(*header));
+      header = own;
+    } else if (event == "case" && header) {
+      const auto wire = from_base64(record->value("result", ""));
+      if (!wire) foreign(path, "got a result that is no base64");
+      const CaseResult result = from_wire(*wire);
+      const std::string how = record->value("how", "");
+      const checks::How as{how.find('s') != how.npos, how.find('e') != how.npos, how.find('p') != how.npos,
+                           how.find('a') != how.npos, how.find('v') != how.npos, how.find('f') != how.npos};
+      kept.add(result, as);
+    }
+  }
+  if (!header) foreign(path, "got an empty file");
+  return *header;
+}
+
+RunFile::RunFile(const std::string& path, const RunHeader& header) : path_(path) {
+  std::error_code none;
+  const auto size = std::filesystem::file_size(path, none);
+  const bool there = !none && size > 0;
+  if (there) {
+    std::size_t torn = 0;
+    const RunHeader before = read_run_file(path, kept_, torn);
+    if (const std::string other = before.difference(header); !other.empty())
+      foreign(path, "got a run that differs from this one in " + other);
+    if (before.shard != header.shard)
+      foreign(path, fmt::format("got part {}, this is part {}", before.shard, header.shard));
+    found_ = kept_.size();
+  }
+  file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (file_ < 0) throw WriteError(fmt::format("[--run-file] cannot open '{}': {}", path, std::strerror(errno)));
+  if (there) write("\n");  // behind a line that was torn
+  write(line_of(header_json(header)));
+}
+
+RunFile::~RunFile() { close(file_); }
+
+void RunFile::add(const CaseResult& result, const checks::How& how) {
+  if (result.verdict == Verdict::skipped) return;
+  kept_.add(result, how);
+  Json record = {{"event", "case"},
+                 {"case", result.name},
+                 {"how", letters_of(how)},
+                 {"verdict", name(result.verdict)},
+                 {"code", name(result.code)}};
+  if (!result.plugin.empty()) record["plugin"] = result.plugin;
+  record["result"] = to_base64(wire_text(result));
+  write(line_of(record));
+}
+
+void RunFile::end() {
+  write(line_of({{"event", "end"}, {"results", kept_.size()}}));
+  if (fsync(file_) != 0 && errno != EINVAL && errno != EROFS) error_.store(errno);
+  if (const int error = error_.load())
+    throw WriteError(fmt::format("[--run-file] cannot write '{}': {}", path_, std::strerror(error)));
+}
+
+/// One write: lines of several threads do not mix, and the page cache keeps them when this process is killed.
+void RunFile::write(const std::string& text) {
+  ssize_t put = 0;
+  do put = ::write(file_, text.data(), text.size());
+  while (put < 0 && errno == EINTR);
+  if (put != static_cast<ssize_t>(text.size())) error_.store(put < 0 ? errno : ENOSPC);
+}
+
+}  // namespace ampcheck::tools
