@@ -95,6 +95,10 @@ class NumpyFrame:
         with np.errstate(over="ignore", invalid="ignore"):
             np.copyto(view(memory), got, casting="unsafe")
 
+    def quiet(self) -> Any:
+        """The cases overflow on purpose: NumPy's warnings would say so thousands of times."""
+        return np.errstate(all="ignore")
+
     def empty(self) -> None:
         self._pool.clear()
 

@@ -36,10 +36,10 @@ class Contract:
 
 @dataclass(frozen=True)
 class Dim:
-    """Which extents a dimension may have: multiples of `multiple`, from `least` to `most` (0: any)."""
+    """Which extents a dimension may have: multiples of `multiple`, from `least` (0: also empty arrays) to `most` (0: any)."""
 
     multiple: int = 1
-    least: int = 0
+    least: int = 1
     most: int = 0
 
 

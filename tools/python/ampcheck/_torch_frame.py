@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -73,6 +74,9 @@ class TorchFrame:
         if tuple(tensor.shape) != memory[1]:
             raise ValueError(f"{what} has shape {list(tensor.shape)}, want {list(memory[1])}")
         view(memory).copy_(tensor.detach())
+
+    def quiet(self) -> Any:
+        return contextlib.nullcontext()
 
     def empty(self) -> None:
         self._pool.clear()

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Core-ATen ops that move elements, and windows: convolution and pooling, in the language of formulas."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+from ._aten import Refused, Writer, rule
+
+_MOST_TAPS = 64
+
+
+@rule("view.default", "_unsafe_view.default", "unsqueeze.default", "squeeze.dims", "squeeze.dim", "reshape.default")
+def _view(w: Writer, n: Any) -> str:
+    if w.shape(n) == w.shape(n.args[0]):
+        return w.value(n.args[0])
+    return f"reshape({w.value(n.args[0])}, {w.extents(n)})"
+
+
+@rule("permute.default")
+def _permute(w: Writer, n: Any) -> str:
+    order = w.axes(n.args[0], n.args[1])
+    return f"transpose({w.value(n.args[0])}, {', '.join(map(str, order))})"
+
+
+@rule("expand.default")
+def _expand(w: Writer, n: Any) -> str:
+    """Operators broadcast by themselves, products of matrices do not."""
+    source, out = w.shape(n.args[0]), w.shape(n)
+    x = w.value(n.args[0])
+    if len(source) == len(out) and all(str(a) == str(b) for a, b in zip(source, out)):
+        return x
+    return f"({x} + reshape(arange({' * '.join(w.extent(e) for e in out)}) * 0, {w.extents(n)}))"
+
+
+@rule("cat.default")
+def _cat(w: Writer, n: Any) -> str:
+    axis = w.axes(n.args[0][0], n.args[1] if len(n.args) > 1 else 0)[0]
+    return f"concat({', '.join(w.value(part) for part in n.args[0])}, axis={axis})"
+
+
+@rule("slice.Tensor")
+def _slice(w: Writer, n: Any) -> str:
+    source = n.args[0]
+    axis = w.axes(source, n.args[1] if len(n.args) > 1 else 0)[0]
+    extent = w.shape(source)[axis]
+    begin = n.args[2] if len(n.args) > 2 and n.args[2] is not None else 0
+    end = n.args[3] if len(n.args) > 3 and n.args[3] is not None else extent
+    step = n.args[4] if len(n.args) > 4 else 1
+    if step != 1:
+        raise Refused(f"the step {step}")
+    if isinstance(end, int) and end >= 2**62:
+        end = extent
+    if isinstance(begin, int) and isinstance(end, int) and end == 0:
+        raise Refused("an empty slice")
+    last = w.number(end)
+    if isinstance(extent, int) and isinstance(end, int):
+        last = str(min(end if end >= 0 else end + extent, extent))
+    return f"slice({w.value(source)}, {axis}, {w.number(begin)}, {last})"
+
+
+@rule("select.int")
+def _select(w: Writer, n: Any) -> str:
+    source, at = n.args[0], n.args[2]
+    axis = w.axes(source, n.args[1])[0]
+    extent = w.extent(w.shape(source)[axis])
+    begin = w.number(at) if at >= 0 else f"{extent} - {-at}"
+    one = f"slice({w.value(source)}, {axis}, {begin}, {begin} + 1)"
+    return f"squeeze({one}, {axis})"
+
+
+@rule("embedding.default")
+def _embedding(w: Writer, n: Any) -> str:
+    if len(n.args) > 2 and n.args[2] >= 0:
+        raise Refused("padding_idx")
+    return f"gather({w.value(n.args[0])}, {w.value(n.args[1])})"
+
+
+@rule("constant_pad_nd.default")
+def _pad(w: Writer, n: Any) -> str:
+    value = n.args[2] if len(n.args) > 2 else 0
+    shape = list(w.shape(n.args[0]))
+    text = w.value(n.args[0])
+    for at, (before, after) in enumerate(zip(n.args[1][::2], n.args[1][1::2])):
+        axis = len(shape) - 1 - at
+        if before < 0 or after < 0:
+            raise Refused("a negative padding")
+        text = _padded(w, text, shape, axis, before, after, w.number(value))
+        shape[axis] = shape[axis] + before + after
+    return text
+
+
+def _block(w: Writer, shape: list[Any], value: str) -> str:
+    """A tensor of one number."""
+    count = " * ".join(w.extent(e) for e in shape)
+    return f"reshape(arange({count}) * 0 + {value}, {', '.join(w.extent(e) for e in shape)})"
+
+
+def _padded(w: Writer, text: str, shape: list[Any], axis: int, before: int, after: int, value: str) -> str:
+    parts = [text]
+    if before:
+        parts.insert(0, _block(w, [before if i == axis else e for i, e in enumerate(shape)], value))
+    if after:
+        parts.append(_block(w, [after if i == axis else e for i, e in enumerate(shape)], value))
+    return f"concat({', '.join(parts)}, axis={axis})" if len(parts) > 1 else text
+
+
+def _each(value: Any, count: int, default: int) -> list[int]:
+    if value is None or value == []:
+        return [default] * count
+    out = [value] if isinstance(value, int) else list(value)
+    return out * count if len(out) == 1 else out
+
+
+def _windows(w: Writer, text: str, shape: list[Any], kernel: list[int], stride: list[int], padding: list[int],
+             dilation: list[int], fill: str | None) -> tuple[list[str], list[Any]]:
+    """For each tap of the kernel the image that it meets, as [N, C, outputs...], and the outputs' extents.
+
+    Strides have no function of their own: the image is cut into blocks of one stride, and one of each block is taken."""
+    spatial = len(kernel)
+    if math.prod(kernel) > _MOST_TAPS:
+        raise Refused(f"a window of {math.prod(kernel)} taps, more than {_MOST_TAPS}")
+    extents = list(shape)
+    for k in range(spatial):
+        if padding[k]:
+            text = _padded(w, text, extents, 2 + k, padding[k], padding[k], fill or "0")
+            extents[2 + k] = extents[2 + k] + 2 * padding[k]
+    image = w.let(text)
+    outputs = [(extents[2 + k] - dilation[k] * (kernel[k] - 1) - 1) // stride[k] + 1 for k in range(spatial)]
+    if any(stride[k] > 1 and not isinstance(outputs[k], int) for k in range(spatial)):
+        raise Refused("a stride over an extent that varies")
+    taps = []
+    for at in itertools.product(*(range(k) for k in kernel)):
+        tap = image
+        for k in range(spatial):
+            begin = at[k] * dilation[k]
+            tap = _taken(w, tap, 2 + k, begin, outputs[k], stride[k], extents, outputs, k)
+        taps.append(tap)
+    return taps, outputs
+
+
+def _taken(w: Writer, text: str, axis: int, begin: int, count: Any, stride: int, extents: list[Any], outputs: list[Any],
+           done: int) -> str:
+    """count elements from begin on, each stride-th."""
+    if stride == 1:
+        return f"slice({text}, {axis}, {begin}, {begin} + {w.extent(count)})"
+    now = [*extents[:2], *outputs[:done], extents[axis], *extents[axis + 1:]]
+    if begin + count * stride > extents[axis]:  # the last block is cut short: fill it, nobody reads the filling
+        missing = begin + count * stride - extents[axis]
+        text = _padded(w, text, now, axis, 0, missing, "0")
+    block = f"slice({text}, {axis}, {begin}, {begin + count * stride})"
+    cut = [w.extent(e) for e in now[:axis]] + [str(count), str(stride)] + [w.extent(e) for e in now[axis + 1:]]
+    return f"squeeze(slice(reshape({block}, {', '.join(cut)}), {axis + 1}, 0, 1), {axis + 1})"
+
+
+@rule("convolution.default")
+def _convolution(w: Writer, n: Any) -> str:
+    x, weight, bias, stride, padding, dilation, transposed, _, groups = n.args
+    if transposed:
+        raise Refused("transposed=True")
+    shape, filters = list(w.shape(x)), list(w.shape(weight))
+    spatial = len(shape) - 2
+    if any(not isinstance(e, int) for e in filters):
+        raise Refused("a filter whose extents vary")
+    taps, outputs = _windows(w, w.value(x), shape, filters[2:], _each(stride, spatial, 1), _each(padding, spatial, 0),
+                             _each(dilation, spatial, 1), None)
+    batch, channels, of_group = w.extent(shape[0]), filters[1], filters[0] // groups
+    places = " * ".join(w.extent(e) for e in outputs)
+    rows = f"{batch}, {groups}, {channels}, {places}"
+    columns = w.let("concat(" + ", ".join(f"reshape({w.let(tap)}, {rows})" for tap in taps) + ", axis=2)")
+    order = [0, *range(2, 2 + spatial), 1]
+    matrix = w.let(f"reshape(transpose({w.value(weight)}, {', '.join(map(str, order))}), 1, {groups}, {of_group}, "
+                   f"{channels * math.prod(filters[2:])})")
+    if groups == 1:
+        flat = f"reshape({columns}, {batch}, {channels * math.prod(filters[2:])}, {places})"
+        product = f"reshape({matrix}, {of_group}, {channels * math.prod(filters[2:])}) @ {flat}"
+    else:
+        product = f"{matrix} @ {columns}"
+    out = f"reshape({product}, {w.extents(n)})"
+    if bias is None:
+        return out
+    return f"({out} + reshape({w.value(bias)}, {filters[0]}{', 1' * spatial}))"
+
+
+def _pooling(w: Writer, n: Any, spatial: int) -> tuple[list[int], list[int], list[int]]:
+    kernel = _each(n.args[1], spatial, 1)
+    stride = _each(n.args[2] if len(n.args) > 2 else None, spatial, 0)
+    stride = kernel if not any(stride) else stride
+    padding = _each(n.args[3] if len(n.args) > 3 else None, spatial, 0)
+    return kernel, stride, padding
+
+
+def _max_pool(spatial: int) -> Any:
+    def write(w: Writer, n: Any) -> list[str]:
+        kernel, stride, padding = _pooling(w, n, spatial)
+        dilation = _each(n.args[4] if len(n.args) > 4 else None, spatial, 1)
+        if len(n.args) > 5 and n.args[5]:
+            raise Refused("ceil_mode=True")
+        if any(padding):
+            raise Refused("padding")
+        taps, _ = _windows(w, w.value(n.args[0]), list(w.shape(n.args[0])), kernel, stride, padding, dilation, None)
+        shape = w.extents(next(u for u in n.users if u.args[1] == 0))
+        one = ", ".join(f"reshape({tap}, {shape}, 1)" for tap in taps)
+        return [w.let(f"squeeze(max(concat({one}, axis={2 + spatial}), {2 + spatial}), {2 + spatial})"), ""]
+
+    return write
+
+
+rule("max_pool2d_with_indices.default")(_max_pool(2))
+rule("max_pool3d_with_indices.default")(_max_pool(3))
+
+
+def _avg_pool(spatial: int) -> Any:
+    def write(w: Writer, n: Any) -> str:
+        kernel, stride, padding = _pooling(w, n, spatial)
+        if len(n.args) > 4 and n.args[4]:
+            raise Refused("ceil_mode=True")
+        if any(padding) and len(n.args) > 5 and not n.args[5]:
+            raise Refused("count_include_pad=False")
+        if len(n.args) > 6 and n.args[6] is not None:
+            raise Refused("divisor_override")
+        taps, _ = _windows(w, w.value(n.args[0]), list(w.shape(n.args[0])), kernel, stride, padding, [1] * spatial, None)
+        return f"(({' + '.join(taps)}) / {math.prod(kernel)})"
+
+    return write
+
+
+rule("avg_pool1d.default")(_avg_pool(1))
+rule("avg_pool2d.default")(_avg_pool(2))
+rule("avg_pool3d.default")(_avg_pool(3))

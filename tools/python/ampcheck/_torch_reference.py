@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reference is the eager function that people already have: traced with torch.export at free extents, decomposed to
+core ATen, and written as a formula of the language."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ._aten import Refused, Writer
+from ._check import Request, make_plan
+from ._core import UsageError
+from ._describe import Plan
+from ._options import Dim, fixed
+
+_MOST_SYMBOL = 1 << 20
+
+
+class _AsModule(torch.nn.Module):
+    """torch.export takes modules alone."""
+
+    def __init__(self, f: Callable[..., Any], names: Sequence[str] | None) -> None:
+        super().__init__()
+        self._f = f
+        self._names = names
+
+    def forward(self, *arguments: Any) -> Any:
+        if self._names is None:
+            return self._f(*arguments)
+        return self._f(**dict(zip(self._names, arguments)))
+
+
+@dataclass
+class Trace:
+    """A traced reference: its formula and what it says of the inputs' extents."""
+
+    formula: str
+    outputs: list[str]
+    extents: dict[str, int]
+    limits: dict[str, Dim]
+    symbols: list[list[str]]  # of each tensor argument
+    notes: list[str] = field(default_factory=list)
+    forms: list[str] = field(default_factory=list)
+
+
+def export(module: torch.nn.Module, arguments: Sequence[Any]) -> Any:
+    """The program in core ATen. Extents that it needs come out fixed, all others free."""
+    shapes = tuple({axis: torch.export.Dim.AUTO for axis in range(x.ndim)} if isinstance(x, torch.Tensor) else None
+                   for x in arguments)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        try:
+            program = torch.export.export(module, tuple(arguments), dynamic_shapes=(shapes,), strict=False)
+        except Exception as first:
+            try:  # an extent that decides something may keep a trace from being free at all
+                program = torch.export.export(module, tuple(arguments), strict=False)
+            except Exception:
+                text = str(first).strip().splitlines() or [""]
+                raise UsageError(f"[reference] got a function that torch.export cannot trace: {type(first).__name__}: "
+                                 f"{text[0]}; want one of tensor operations alone, or a formula") from first
+        return program.run_decompositions()
+
+
+def _dimensions(program: Any, names: Sequence[str], taken: set[str]) -> tuple[dict[Any, str], Trace]:
+    """A symbol for each free extent of the inputs, and one of its own for each fixed axis."""
+    letters = (a + n for n in ["", *map(str, range(2, 400))] for a in "NMKLPQRSTUVWABCEFGHIJ")
+    fresh = (s for s in letters if s not in taken)
+    of_symbol: dict[Any, str] = {}
+    trace = Trace("", [], {}, {}, [])
+    values = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
+    ranges = {str(symbol): limits for symbol, limits in program.range_constraints.items()}
+    for name in names:
+        own: list[str] = []
+        for extent in values[name].shape:
+            if isinstance(extent, int):
+                symbol = next(fresh)
+                trace.extents[symbol], trace.limits[symbol] = extent, fixed(extent)
+            else:
+                expression = extent.node.expr
+                symbol = of_symbol.get(expression, "")
+                if not symbol or symbol in own:
+                    symbol = of_symbol[expression] = symbol or next(fresh)
+                trace.extents[symbol] = int(extent.node.hint)
+                if expression.is_Symbol:
+                    trace.limits[symbol] = _limits(ranges.get(str(expression)))
+                else:  # an extent that follows from another one
+                    trace.limits[symbol] = fixed(int(extent.node.hint))
+            own.append(symbol)
+        trace.symbols.append(own)
+    for own in trace.symbols:
+        if len(set(own)) != len(own):  # a square input: one symbol would stand twice in it
+            for symbol in set(own):
+                trace.limits[symbol] = fixed(trace.extents[symbol])
+    return of_symbol, trace
+
+
+def _limits(limits: Any) -> Dim:
+    """torch's own least extent of 2 only keeps 0 and 1 out of its trace."""
+    if limits is None:
+        return Dim()
+    lower, upper = limits.lower, limits.upper
+    least = int(lower) if getattr(lower, "is_Integer", False) else 2
+    most = int(upper) if getattr(upper, "is_Integer", False) else _MOST_SYMBOL
+    return Dim(least=1 if least <= 2 else least, most=0 if most >= _MOST_SYMBOL else most)
+
+
+def trace_reference(reference: Callable[..., Any], arguments: Sequence[Any], names: Sequence[str], *,
+                    by_name: bool = False, taken: set[str] | None = None, rounding: str = "mathematics") -> Trace:
+    """arguments: tensors and constants as the function takes them; names: of the tensors, for the formula."""
+    if rounding not in ("mathematics", "as written"):
+        raise UsageError(f"[rounding] got '{rounding}', want 'mathematics' or 'as written'")
+    argument_names = [name for name, _ in itertools.zip_longest(names, ())]
+    module = reference if isinstance(reference, torch.nn.Module) and not by_name else _AsModule(
+        reference, argument_names if by_name else None)
+    program = export(module if isinstance(module, _AsModule) else _AsModule(module, None), arguments)
+    signature = program.graph_signature
+    user = list(signature.user_inputs)
+    tensors = [name for name, value in zip(user, arguments) if isinstance(value, torch.Tensor)]
+    of_symbol, trace = _dimensions(program, tensors, set(names) | (taken or set()))
+    tensor_names = [name for name, value in zip(names, arguments) if isinstance(value, torch.Tensor)]
+    writer = Writer(program, dict(zip(tensors, tensor_names)), of_symbol, rounding == "as written",
+                    set(names) | set(trace.extents))
+    trace.formula, trace.outputs = writer.write()
+    trace.notes += writer.notes
+    return trace
+
+
+def plan_of_reference(asked: Request, reference: Callable[..., Any], *, rounding: str, dims: Any,
+                      **settings: Any) -> Plan:
+    """The op of a function whose reference is a function too."""
+    if not callable(reference):
+        raise UsageError(f"[reference] got a {type(reference).__name__}, want a function")
+    names = [name for name, _, _ in asked.slots]
+    values = [value if at is None else asked.examples[at] for _, at, value in asked.slots]
+    if asked.by_name:
+        values = [value.detach() if isinstance(value, torch.Tensor) else value for value in values]
+    try:
+        trace = trace_reference(reference, values, names, by_name=asked.by_name,
+                                taken=set(asked.attributes), rounding=rounding)
+    except Refused as refused:
+        raise UsageError(str(refused)) from None
+    for tensor, symbols in zip(asked.tensors, _by_tensor(asked, trace)):
+        tensor.symbols = symbols
+    own = dict(dims or {})
+    axes = [key for key, value in own.items() if isinstance(value, str)]
+    if axes:
+        raise UsageError(f"[dims] got axes of '{axes[0]}', want none: the trace of the reference names them "
+                         f"{' '.join(trace.symbols[0])}")
+    asked.notes += trace.notes
+    return make_plan(asked, trace.formula, outputs=trace.outputs, dims=own, extents=(trace.extents, trace.limits),
+                     **settings)
+
+
+def _by_tensor(asked: Request, trace: Trace) -> list[list[str]]:
+    """Symbols in the order of the request's tensors; a square input gets one symbol for each axis."""
+    at_slot = iter(trace.symbols)
+    out: list[list[str]] = [[] for _ in asked.tensors]
+    for _, at, _ in asked.slots:
+        if at is not None:
+            out[at] = next(at_slot)
+    for own in out:
+        for i, symbol in enumerate(own):
+            if symbol in own[:i]:
+                twin = next(f"{symbol}_{k}" for k in range(2, 99) if f"{symbol}_{k}" not in trace.extents)
+                trace.extents[twin], trace.limits[twin] = trace.extents[symbol], fixed(trace.extents[symbol])
+                own[i] = twin
+    return out
+
+
+def formula_of(reference: Callable[..., Any], inputs: Mapping[str, torch.Tensor]) -> str:
+    """The formula of an eager function, for `ampcheck check --formula`."""
+    try:
+        return trace_reference(reference, list(inputs.values()), list(inputs)).formula
+    except Refused as refused:
+        raise UsageError(str(refused)) from None
+
+
+def place_of(text: str) -> str:
+    """The last line of the user's own code in a stack trace of torch.fx: "norm.py:12 (y = torch.sin(x))"."""
+    found = re.findall(r'File "([^"]+)", line (\d+), in [^\n]+\n\s*([^\n]*)', text or "")
+    own = [f for f in found if "site-packages" not in f[0] and "/ampcheck/_torch" not in f[0]] or found
+    return f"{own[-1][0].rsplit('/', 1)[-1]}:{own[-1][1]} ({own[-1][2].strip()})" if own else ""
