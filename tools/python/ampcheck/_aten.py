@@ -19,7 +19,11 @@ _MOST_INLINE = 72
 
 
 class Refused(Exception):
-    """An op that the language has no counterpart of."""
+    """An op that the language has no counterpart of; by_extent: at extents that are known it may have one."""
+
+    def __init__(self, text: str, by_extent: bool = False) -> None:
+        super().__init__(text)
+        self.by_extent = by_extent
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -99,7 +103,16 @@ class Writer:
             return f"({self._expression(e.args[0])}^2)"
         if type(e).__name__ in ("FloorDiv", "CleanDiv", "IntTrueDiv"):
             return f"({self._expression(e.args[0])} / {self._expression(e.args[1])})"
-        raise Refused(f"an extent {e}")
+        kind, parts = type(e).__name__, e.args
+        if kind == "ToFloat":
+            return self._expression(parts[0])
+        if kind == "FloatTrueDiv":
+            return f"({self._expression(parts[0])} / {self._expression(parts[1])})"
+        if kind == "FloatPow" and parts[1] == 0.5:
+            return f"sqrt({self._expression(parts[0])})"
+        if e.is_Float:
+            return self.number(float(e))
+        raise Refused(f"an extent {e}", by_extent=True)
 
     def extents(self, of: Any) -> str:
         """The extents of a node's value, for reshape."""
@@ -190,7 +203,7 @@ class Writer:
         try:
             text = RULES[name](self, node)
         except Refused as refused:
-            self._refuse(node, f"torch op {name} with {refused}")
+            self._refuse(node, f"torch op {name} with {refused}", refused.by_extent)
         except KeyError:
             self._refuse(node, f"torch op {name} of a constant tensor")
         if isinstance(text, list):
@@ -199,12 +212,12 @@ class Writer:
         used = len(node.users)
         self._text[node] = text if used <= 1 and len(text) <= _MOST_INLINE else self.let(text)
 
-    def _refuse(self, node: Any, what: str) -> None:
+    def _refuse(self, node: Any, what: str, by_extent: bool = False) -> None:
         from ._torch_reference import place_of
 
         place = place_of(node.meta.get("stack_trace", ""))
         raise Refused(f"[reference] got {what}{' at ' + place if place else ''}, which the language of formulas has not; "
-                      "want reference= as a formula (`ampcheck explain formulas`), or a reference without it")
+                      "want reference= as a formula (`ampcheck explain formulas`), or a reference without it", by_extent)
 
     def _outputs(self) -> list[str]:
         results = [n for n in self._program.graph.nodes if n.op == "output"][0].args[0]
@@ -213,6 +226,10 @@ class Writer:
         free = [n for n in ("y", "out", "result") if n not in self._taken and f"d{n}" not in self._taken]
         names = [free[0]] if len(results) == 1 else [f"{free[0]}{i}" for i in range(len(results))]
         for result, name in zip(results, names):
+            last = self._lines[-1].partition(" = ") if self._lines else ("", "", "")
+            if len(results) == 1 and last[0] == self.value(result):
+                self._lines[-1] = f"{name} = {last[2]}"
+                break
             self._lines.append(f"{name} = {_bare(self.value(result))}")
         return names
 

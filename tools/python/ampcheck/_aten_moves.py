@@ -130,7 +130,7 @@ def _windows(w: Writer, text: str, shape: list[Any], kernel: list[int], stride: 
     image = w.let(text)
     outputs = [(extents[2 + k] - dilation[k] * (kernel[k] - 1) - 1) // stride[k] + 1 for k in range(spatial)]
     if any(stride[k] > 1 and not isinstance(outputs[k], int) for k in range(spatial)):
-        raise Refused("a stride over an extent that varies")
+        raise Refused("a stride over an extent that varies", by_extent=True)
     taps = []
     for at in itertools.product(*(range(k) for k in kernel)):
         tap = image
@@ -162,26 +162,29 @@ def _convolution(w: Writer, n: Any) -> str:
         raise Refused("transposed=True")
     shape, filters = list(w.shape(x)), list(w.shape(weight))
     spatial = len(shape) - 2
-    if any(not isinstance(e, int) for e in filters):
-        raise Refused("a filter whose extents vary")
+    if any(not isinstance(e, int) for e in (filters if groups > 1 else filters[2:])):
+        raise Refused("a filter whose extents vary", by_extent=True)
     taps, outputs = _windows(w, w.value(x), shape, filters[2:], _each(stride, spatial, 1), _each(padding, spatial, 0),
                              _each(dilation, spatial, 1), None)
-    batch, channels, of_group = w.extent(shape[0]), filters[1], filters[0] // groups
+    batch, channels = w.extent(shape[0]), w.extent(filters[1])
+    of_group = w.extent(filters[0]) if groups == 1 else str(filters[0] // groups)
+    width = f"{channels} * {math.prod(filters[2:])}"
     places = " * ".join(w.extent(e) for e in outputs)
     rows = f"{batch}, {groups}, {channels}, {places}"
     columns = w.let("concat(" + ", ".join(f"reshape({w.let(tap)}, {rows})" for tap in taps) + ", axis=2)")
     order = [0, *range(2, 2 + spatial), 1]
-    matrix = w.let(f"reshape(transpose({w.value(weight)}, {', '.join(map(str, order))}), 1, {groups}, {of_group}, "
-                   f"{channels * math.prod(filters[2:])})")
+    matrix = f"transpose({w.value(weight)}, {', '.join(map(str, order))})"
+    across = f"transpose({columns}, 1, 2, 0, 3)"  # [groups, taps x channels, batch, places]: one product for all images
     if groups == 1:
-        flat = f"reshape({columns}, {batch}, {channels * math.prod(filters[2:])}, {places})"
-        product = f"reshape({matrix}, {of_group}, {channels * math.prod(filters[2:])}) @ {flat}"
+        product = f"reshape({matrix}, {of_group}, {width}) @ reshape({across}, {width}, {batch} * {places})"
     else:
-        product = f"{matrix} @ {columns}"
-    out = f"reshape({product}, {w.extents(n)})"
+        product = (f"reshape({matrix}, {groups}, {of_group}, {width}) @ "
+                   f"reshape({across}, {groups}, {width}, {batch} * {places})")
+    spread = ", ".join([w.extent(filters[0]), batch, *(w.extent(e) for e in outputs)])
+    out = f"transpose(reshape({w.let(f'({product})')}, {spread}), 1, 0{''.join(f', {2 + k}' for k in range(spatial))})"
     if bias is None:
         return out
-    return f"({out} + reshape({w.value(bias)}, {filters[0]}{', 1' * spatial}))"
+    return f"({out} + reshape({w.value(bias)}, {w.extent(filters[0])}{', 1' * spatial}))"
 
 
 def _pooling(w: Writer, n: Any, spatial: int) -> tuple[list[int], list[int], list[int]]:

@@ -41,9 +41,18 @@ def _binary(sign: str) -> Any:
 
 for _name, _sign in {"add": "+", "sub": "-", "mul": "*"}.items():
     rule(f"{_name}.Tensor", f"{_name}.Scalar")(_binary(_sign))
-for _name, _sign in {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "=="}.items():
+for _name, _sign in {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}.items():
     rule(f"{_name}.Tensor", f"{_name}.Scalar")(_binary(_sign))
 rule("logical_and.default", "bitwise_and.Tensor")(_binary("*"))
+
+
+@rule("eq.Tensor", "eq.Scalar")
+def _eq(w: Writer, n: Any) -> str:
+    x = w.value(n.args[0])
+    if n.args[1] == -math.inf:  # torch's attention looks for rows that are masked whole: without a mask there are none
+        x = w.let(x)
+        return f"({x} < {x})"
+    return f"({x} == {w.value(n.args[1])})"
 
 
 @rule("div.Tensor", "div.Scalar")
@@ -326,11 +335,6 @@ def _batch_norm_of_batch(w: Writer, n: Any) -> list[str]:
     out = f"{out} * {_channels(w, source, weight)}" if weight is not None else out
     out = f"{out} + {_channels(w, source, bias)}" if bias is not None else out
     return [w.let(f"({out})"), mean, inverse, "", ""]
-
-
-def is_exact(value: float) -> bool:
-    """Whether a number is a whole one, however it is written."""
-    return math.isfinite(value) and float(value).is_integer()
 
 
 from . import _aten_moves as _aten_moves  # noqa: E402  (more rules)

@@ -7,6 +7,7 @@ import keyword
 import numbers
 import os
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,22 +67,26 @@ class Request:
     notes: list[str] = field(default_factory=list)
 
 
-def _arguments(f: Callable[..., Any], inputs: Any) -> tuple[list[tuple[str, Any]], bool]:
-    """Names and values of the arguments, and whether they are given by name."""
+def _arguments(f: Callable[..., Any], inputs: Any, reference: Any) -> tuple[list[tuple[str, Any]], bool]:
+    """Names and values of the arguments, and whether they are given by name. Where the function does not name them, the
+    reference may."""
     known = parameters_of(f)
     if isinstance(inputs, Mapping):
         return list(inputs.items()), known is not None and set(inputs) <= set(known)
     if not isinstance(inputs, (list, tuple)):
         inputs = [inputs]
+    if not known and callable(reference):
+        known = parameters_of(reference)
     names = [known[i] if known is not None and i < len(known) else f"x{i}" for i in range(len(inputs))]
     return list(zip(names, inputs)), False
 
 
-def request(f: Callable[..., Any], inputs: Any, attributes: Mapping[str, Any] | None) -> Request:
+def request(f: Callable[..., Any], inputs: Any, attributes: Mapping[str, Any] | None,
+            reference: Any = None) -> Request:
     """Sorts the arguments: arrays are inputs of the op, all else are constants."""
     if not callable(f):
         raise UsageError(f"[check] got a {type(f).__name__}, want a function")
-    pairs, by_name = _arguments(f, inputs)
+    pairs, by_name = _arguments(f, inputs, reference)
     arrays = [value for _, value in pairs if hasattr(value, "__dlpack__") or isinstance(value, np.ndarray)]
     frame = frame_of(arrays)
     tensors: list[Tensor] = []
@@ -191,8 +196,7 @@ def make_plan(asked: Request, formula: str, *, outputs: Sequence[str] | None, ba
         taken = {t.name for t in asked.tensors} | set(asked.attributes) | set(re.findall(r"[A-Za-z_]\w*", formula))
         known = _describe.name_dims(asked.tensors, axes, taken)
     else:
-        known, limits = dict(extents[0]), dict(extents[1])
-        limits.update(_dims(dims, asked.tensors)[1])
+        known, limits = dict(extents[0]), _dims(dims, asked.tensors)[1]
     for symbol in limits:
         if symbol not in known:
             raise UsageError(f"[dims] got '{symbol}', want one of the dimensions {', '.join(known)}")
@@ -207,16 +211,31 @@ def make_plan(asked: Request, formula: str, *, outputs: Sequence[str] | None, ba
     elif backward is None:
         asked.notes.append("gradients are not judged: no backward= is given")
     return Plan(name=name, summary="a Python function", tensors=asked.tensors, outputs=results, formula=formula,
-                attributes=asked.attributes, extents=known, limits=limits, contract=contract or Contract(),
+                attributes=asked.attributes, extents=known, limits=limits, soft=extents[1] if extents else {}, contract=contract or Contract(),
                 library=asked.frame.name, storage=list(dtypes or [storage]), rows=rows or "", base=storage,
                 forward=kernel.forward, backward=run_backward, forms=list(forms))
 
 
 def _differentiable(asked: Request, call: Call, examples: list[Any]) -> bool:
-    """Whether autograd sees a way from an input to a result."""
-    leaves = [x.detach().clone().requires_grad_(x.is_floating_point()) for x in examples]
-    got = call(leaves, [values[0] for values in asked.attributes.values()])
-    return any(getattr(y, "requires_grad", False) for y in got)
+    """Whether autograd sees a way from an input to a result. Inputs that torch gives no gradient (the running mean of a
+    batch norm) are marked."""
+
+    def reaches(wanted: list[bool]) -> bool:
+        leaves = [x.detach().clone().requires_grad_(want) for x, want in zip(examples, wanted)]
+        got = call(leaves, [values[0] for values in asked.attributes.values()])
+        return any(getattr(y, "requires_grad", False) for y in got)
+
+    floats = [x.is_floating_point() for x in examples]
+    try:
+        return reaches(floats)
+    except RuntimeError:
+        found = False
+        for at, tensor in enumerate(asked.tensors):
+            try:
+                found |= floats[at] and reaches([at == i for i in range(len(floats))])
+            except RuntimeError:
+                tensor.constant = True
+        return found
 
 
 def run_plan(plan: Plan, asked: Request, wanted: Wanted) -> Report:
@@ -224,7 +243,9 @@ def run_plan(plan: Plan, asked: Request, wanted: Wanted) -> Report:
     op = _describe.describe(plan, asked.notes)
     options = wanted.spec()
     options["again"] = "ampcheck.check(..., cases=[\"{}\"])"
-    core = _core.run(op, options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the function, at cases that overflow on purpose
+        core = _core.run(op, options)
     asked.frame.empty()
 
     def arrays(case: str) -> dict[str, Any]:
@@ -269,7 +290,7 @@ def check(f: Callable[..., Any], reference: Any, inputs: Any, *, attributes: Map
 
     A wrong function is a finding, never an exception. Wrong use raises UsageError.
     """
-    asked = request(f, inputs, attributes)
+    asked = request(f, inputs, attributes, reference)
     wanted = Wanted(dtypes, regimes, seeds, seed, budget_s, cases, jobs, relations)
     if isinstance(dtypes, str):
         raise UsageError(f"[dtypes] got '{dtypes}', want a list")

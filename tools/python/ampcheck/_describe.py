@@ -34,6 +34,7 @@ class Tensor:
     domain: str = "any"
     symbols: list[str] = field(default_factory=list)
     index_dim: str | None = None
+    constant: bool = False  # has no gradient, though it is floating
 
 
 def statements(formula: str) -> list[str]:
@@ -127,7 +128,8 @@ class Plan:
     formula: str
     attributes: dict[str, list[float]]
     extents: dict[str, int]
-    limits: dict[str, Dim]
+    limits: dict[str, Dim]  # that the caller gave
+    soft: dict[str, Dim]  # that a trace found: the formula may still not fit
     contract: Contract
     library: str
     storage: list[str]
@@ -147,7 +149,7 @@ class Plan:
         for tensor in self.tensors:
             integer = tensor.dtype in ("i64", "i32", "u8")
             has_rows = bool(self.rows) and set(self.rows.split()) <= set(tensor.symbols)
-            flags = _NO_GRADIENT if self.backward is None or integer else _ROW_INDEPENDENT if has_rows else 0
+            flags = _NO_GRADIENT if self.backward is None or integer or tensor.constant else _ROW_INDEPENDENT if has_rows else 0
             role = tensor.role or ("mask" if tensor.dtype == "u8" else "index" if integer else "data")
             if role not in ROLES:
                 raise UsageError(f"[roles] got '{role}' for '{tensor.name}', want one of {', '.join(ROLES)}")
@@ -171,29 +173,42 @@ class Plan:
                 "forward": self.forward, "backward": self.backward}
 
 
+def _divisors(extent: int) -> list[int]:
+    return [n for n in range(2, min(extent, 1024) + 1) if extent % n == 0]
+
+
+def _as_free(plan: Plan, limits: dict[str, Dim], symbol: str, free: Dim) -> tuple[Any, Dim] | None:
+    """The op with this extent free beside what is free already; where that does not fit, with multiples of what divides
+    the given extent (groups, blocks)."""
+    least = free.least
+    for multiple in [1, *_divisors(plan.extents[symbol])]:
+        dim = free if multiple == 1 else Dim(multiple, max(least, multiple), free.most)
+        try:
+            return _core.describe(plan.spec(limits | {symbol: dim})), dim
+        except UsageError:
+            continue
+    return None
+
+
 def describe(plan: Plan, notes: list[str]) -> Any:
     """The op with as many free extents as the formula takes. A formula that names a number of its own, or whose operands
     only fit by chance (square examples), holds some fixed: the notes say which."""
-    given = {s: plan.limits[s] for s in plan.limits}
-    held = {s: given.get(s, fixed(n)) for s, n in plan.extents.items()}
-    free = {s: given.get(s, fixed(1) if n == 1 else Dim()) for s, n in plan.extents.items()}
+    held = {s: plan.limits.get(s, fixed(n)) for s, n in plan.extents.items()}
+    free = {s: plan.limits.get(s, fixed(1) if n == 1 else plan.soft.get(s, Dim())) for s, n in plan.extents.items()}
     if held == free:
         return _core.describe(plan.spec(held))
     try:
         return _core.describe(plan.spec(free))
     except UsageError:
-        at_given = _core.describe(plan.spec(held))  # a mistake of the formula itself is said of this one
+        op = _core.describe(plan.spec(held))  # a mistake of the formula itself is said of this one
     limits = dict(held)
-    op = at_given
     for symbol in plan.extents:
         if limits[symbol] == free[symbol]:
             continue
-        try:
-            op = _core.describe(plan.spec(limits | {symbol: free[symbol]}))
-            limits[symbol] = free[symbol]
-        except UsageError:
-            continue
-    stuck = [f"{s} = {plan.extents[s]}" for s in plan.extents if limits[s] != free[s]]
+        found = _as_free(plan, limits, symbol, free[symbol])
+        if found is not None:
+            op, limits[symbol] = found
+    stuck = [f"{s} = {plan.extents[s]}" for s in plan.extents if limits[s] != free[s] and limits[s] == held[s]]
     if stuck:
         notes.append(f"extents that do not vary, since the formula fits no others: {', '.join(stuck)} "
                      "(examples with different extents, or dims=, may free them)")

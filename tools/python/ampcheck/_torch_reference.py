@@ -4,8 +4,8 @@ core ATen, and written as a formula of the language."""
 
 from __future__ import annotations
 
-import itertools
 import re
+import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,22 +49,33 @@ class Trace:
     forms: list[str] = field(default_factory=list)
 
 
-def export(module: torch.nn.Module, arguments: Sequence[Any]) -> Any:
-    """The program in core ATen. Extents that it needs come out fixed, all others free."""
-    shapes = tuple({axis: torch.export.Dim.AUTO for axis in range(x.ndim)} if isinstance(x, torch.Tensor) else None
-                   for x in arguments)
+#: How many leading axes of a tensor with at least three are free, in the order of the tries: windows of images need
+#: extents that are known. Tensors with fewer axes are free until the last try.
+_FREE_AXES = (99, 2, 1, 0)
+
+
+def export(module: torch.nn.Module, arguments: Sequence[Any], free: int) -> Any:
+    """The program in core ATen. Extents that it needs come out fixed, all others of the first `free` axes free."""
+    auto = torch.export.Dim.AUTO
+
+    def dims(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return None
+        return {axis: auto for axis in range(x.ndim) if free and (x.ndim < 3 or axis < free)}
+
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        try:
-            program = torch.export.export(module, tuple(arguments), dynamic_shapes=(shapes,), strict=False)
-        except Exception as first:
-            try:  # an extent that decides something may keep a trace from being free at all
-                program = torch.export.export(module, tuple(arguments), strict=False)
-            except Exception:
-                text = str(first).strip().splitlines() or [""]
-                raise UsageError(f"[reference] got a function that torch.export cannot trace: {type(first).__name__}: "
-                                 f"{text[0]}; want one of tensor operations alone, or a formula") from first
-        return program.run_decompositions()
+        shapes = (tuple(dims(x) for x in arguments),) if free else None
+        return torch.export.export(module, tuple(arguments), dynamic_shapes=shapes, strict=False).run_decompositions()
+
+
+def _named_forward(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function under the name that torch.export keeps lines of: a refused op can then be shown in its source."""
+    if not isinstance(f, types.FunctionType):
+        return f
+    out = types.FunctionType(f.__code__.replace(co_name="forward"), f.__globals__, "forward", f.__defaults__, f.__closure__)
+    out.__kwdefaults__ = f.__kwdefaults__
+    return out
 
 
 def _dimensions(program: Any, names: Sequence[str], taken: set[str]) -> tuple[dict[Any, str], Trace]:
@@ -115,17 +126,31 @@ def trace_reference(reference: Callable[..., Any], arguments: Sequence[Any], nam
     """arguments: tensors and constants as the function takes them; names: of the tensors, for the formula."""
     if rounding not in ("mathematics", "as written"):
         raise UsageError(f"[rounding] got '{rounding}', want 'mathematics' or 'as written'")
-    argument_names = [name for name, _ in itertools.zip_longest(names, ())]
-    module = reference if isinstance(reference, torch.nn.Module) and not by_name else _AsModule(
-        reference, argument_names if by_name else None)
-    program = export(module if isinstance(module, _AsModule) else _AsModule(module, None), arguments)
-    signature = program.graph_signature
-    user = list(signature.user_inputs)
+    module = _AsModule(_named_forward(reference), list(names) if by_name else None)
+    refused: Refused | None = None
+    failed: Exception | None = None
+    for free in _FREE_AXES:
+        try:
+            return _written(export(module, arguments, free), arguments, names, taken or set(), rounding == "as written")
+        except Refused as why:
+            refused = refused or why
+            if not why.by_extent:
+                break
+        except Exception as error:  # an extent that decides something may keep a trace from being free
+            failed = failed or error
+    if refused is not None:
+        raise refused
+    text = (str(failed).strip().splitlines() or [""])[0]
+    raise UsageError(f"[reference] got a function that torch.export cannot trace: {type(failed).__name__}: {text}; want one "
+                     "of tensor operations alone, or a formula") from failed
+
+
+def _written(program: Any, arguments: Sequence[Any], names: Sequence[str], taken: set[str], as_written: bool) -> Trace:
+    user = list(program.graph_signature.user_inputs)
     tensors = [name for name, value in zip(user, arguments) if isinstance(value, torch.Tensor)]
-    of_symbol, trace = _dimensions(program, tensors, set(names) | (taken or set()))
+    of_symbol, trace = _dimensions(program, tensors, set(names) | taken)
     tensor_names = [name for name, value in zip(names, arguments) if isinstance(value, torch.Tensor)]
-    writer = Writer(program, dict(zip(tensors, tensor_names)), of_symbol, rounding == "as written",
-                    set(names) | set(trace.extents))
+    writer = Writer(program, dict(zip(tensors, tensor_names)), of_symbol, as_written, set(names) | set(trace.extents))
     trace.formula, trace.outputs = writer.write()
     trace.notes += writer.notes
     return trace
@@ -184,5 +209,5 @@ def formula_of(reference: Callable[..., Any], inputs: Mapping[str, torch.Tensor]
 def place_of(text: str) -> str:
     """The last line of the user's own code in a stack trace of torch.fx: "norm.py:12 (y = torch.sin(x))"."""
     found = re.findall(r'File "([^"]+)", line (\d+), in [^\n]+\n\s*([^\n]*)', text or "")
-    own = [f for f in found if "site-packages" not in f[0] and "/ampcheck/_torch" not in f[0]] or found
+    own = [f for f in found if "site-packages" not in f[0] and not f[0].endswith("/_torch_reference.py")] or found
     return f"{own[-1][0].rsplit('/', 1)[-1]}:{own[-1][1]} ({own[-1][2].strip()})" if own else ""
