@@ -6,6 +6,7 @@ from __future__ import annotations
 import keyword
 import numbers
 import os
+import random
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +18,15 @@ import numpy as np
 from . import _core, _describe
 from ._core import UsageError
 from ._describe import Plan, Tensor
+from ._examples import guess
 from ._frames import frame_of, numpy_dtype
 from ._kernel import Call, Kernel, parameters_of
 from ._options import Contract, Dim, fixed
 from ._report import Report
+
+
+class ExampleError(UsageError):
+    """The function raised at its own examples."""
 
 
 def program() -> str:
@@ -130,7 +136,7 @@ def _outputs(asked: Request, call: Call, examples: list[Any], names: Sequence[st
     try:
         got = call(examples, [values[0] for values in asked.attributes.values()])
     except Exception as error:
-        raise UsageError(f"[check] got {type(error).__name__} at the examples: {error}; want inputs that the function "
+        raise ExampleError(f"[check] got {type(error).__name__} at the examples: {error}; want inputs that the function "
                          "takes") from error
     if len(got) != len(names):
         raise UsageError(f"[outputs] got {len(got)} results of the function and the outputs {', '.join(names)}, "
@@ -172,7 +178,7 @@ def _positive(asked: Request, formula: str) -> None:
 
 
 def make_plan(asked: Request, formula: str, *, outputs: Sequence[str] | None, backward: Any, dims: Any, roles: Any,
-              domains: Any, contract: Contract | None, rows: str | None, dtypes: Sequence[str], name: str,
+              domains: Any, contract: Contract | None, rows: str | None, dtypes: Sequence[str], name: str, draw: random.Random | None = None,
               extents: tuple[dict[str, int], dict[str, Dim]] | None = None, forms: Sequence[str] = ()) -> Plan:
     """The op of a function and a formula. extents: where a trace already knows the symbols of each tensor."""
     for tensor in asked.tensors:
@@ -213,7 +219,33 @@ def make_plan(asked: Request, formula: str, *, outputs: Sequence[str] | None, ba
     return Plan(name=name, summary="a Python function", tensors=asked.tensors, outputs=results, formula=formula,
                 attributes=asked.attributes, extents=known, limits=limits, soft=extents[1] if extents else {}, contract=contract or Contract(),
                 library=asked.frame.name, storage=list(dtypes or [storage]), rows=rows or "", base=storage,
-                forward=kernel.forward, backward=run_backward, forms=list(forms))
+                forward=kernel.forward, backward=run_backward, forms=list(forms), draw=draw)
+
+
+def black_box(asked: Request, wanted: Sequence[bool], *, name: str, contract: Contract | None, **_: Any) -> Plan:
+    """A function without a formula: its gradients are compared with differences of itself, at the given extents."""
+    storage = _describe.storage_of(asked.tensors)
+    order = _storage_first(asked, storage)
+    for tensor, at in zip(asked.tensors, order):
+        tensor.constant = not wanted[at]
+    examples = _widened(asked, storage)
+    call = Call(asked.f, asked.slots, asked.by_name, [])
+    got = call(examples, [])
+    names = ["y"] if len(got) == 1 else [f"y{i}" for i in range(len(got))]
+    results = _outputs(asked, call, examples, names, storage)
+    known = _describe.name_dims(asked.tensors, {}, {t.name for t in asked.tensors})
+    dims = []
+    for value in got:
+        symbols = [next((s for s, n in known.items() if n == extent), "") for extent in asked.frame.shape(value)]
+        if "" in symbols:
+            raise UsageError(f"[gradcheck] got a result of shape {list(value.shape)} with an extent that no input has, want a "
+                             "function that can be traced, or reference=")
+        dims.append(" ".join(symbols))
+    kernel = Kernel(asked.frame, call, [t.boolean for t in asked.tensors], names, [t.name for t in asked.tensors])
+    return Plan(name=name, summary="a Python function", tensors=asked.tensors, outputs=results, formula="",
+                attributes={}, extents=known, limits={s: fixed(n) for s, n in known.items()}, soft={},
+                contract=contract or Contract(), library=asked.frame.name, storage=[storage], rows="", base=storage,
+                forward=kernel.forward, backward=kernel.backward, output_dims=dims)
 
 
 def _differentiable(asked: Request, call: Call, examples: list[Any]) -> bool:
@@ -274,7 +306,7 @@ def op_name(f: Any) -> str:
     return clean if clean[0].isalpha() else f"f_{clean}"
 
 
-def check(f: Callable[..., Any], reference: Any, inputs: Any, *, attributes: Mapping[str, Any] | None = None,
+def check(f: Callable[..., Any], reference: Any, inputs: Any = None, *, attributes: Mapping[str, Any] | None = None,
           backward: Any = None, outputs: Sequence[str] | None = None, contract: Contract | None = None,
           forms: Sequence[str] = (), dtypes: Sequence[str] = (), dims: Mapping[str, Any] | None = None,
           roles: Mapping[str, str] | None = None, domains: Mapping[str, str] | None = None, rows: str | None = None,
@@ -285,11 +317,15 @@ def check(f: Callable[..., Any], reference: Any, inputs: Any, *, attributes: Map
     f: a function of arrays (NumPy, torch, or with __dlpack__), a torch.nn.Module, an autograd.Function.apply.
     reference: a formula (`ampcheck explain formulas`), or for torch a function or module of the same arguments.
     inputs: {"x": x, "weight": w}, or a list in the order of the parameters. What is no array is passed on as it is.
+        Without inputs they are guessed by the names of the parameters.
     backward: backward(dy, x, weight) -> (dx, dweight). None: autograd where there is one. False: forward alone.
     rows: the dimension whose rows do not depend on each other: "N".
 
     A wrong function is a finding, never an exception. Wrong use raises UsageError.
     """
+    if inputs is None:
+        inputs = list(guess(f, reference, set(attributes or {})).items())
+        inputs = dict(inputs) if isinstance(reference, str) else [value for _, value in inputs]
     asked = request(f, inputs, attributes, reference)
     wanted = Wanted(dtypes, regimes, seeds, seed, budget_s, cases, jobs, relations)
     if isinstance(dtypes, str):

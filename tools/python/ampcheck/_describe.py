@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -86,7 +87,8 @@ def name_dims(tensors: Sequence[Tensor], given: Mapping[str, str], taken: set[st
     return extents
 
 
-def _samples(extents: Mapping[str, int], limits: Mapping[str, Dim], tensors: Sequence[Tensor]) -> list[dict[str, int]]:
+def _samples(extents: Mapping[str, int], limits: Mapping[str, Dim], tensors: Sequence[Tensor],
+             draw: random.Random | None = None) -> list[dict[str, int]]:
     """Three shapes: small and all different, in between, and the caller's, made smaller where it is large."""
 
     def fit(symbol: str, wanted: int) -> int:
@@ -99,6 +101,10 @@ def _samples(extents: Mapping[str, int], limits: Mapping[str, Dim], tensors: Seq
     small = {s: fit(s, 5 + 2 * i) for i, s in enumerate(extents)}
     middle = {s: fit(s, (33, 6, 4, 3, 2)[min(i, 4)]) for i, s in enumerate(reversed(list(extents)))}
     own = {s: fit(s, n) for s, n in extents.items()}
+    if draw is not None:
+        small = {s: fit(s, draw.randint(2, 19)) for s in extents}
+        middle = {s: fit(s, draw.choice((draw.randint(1, 9), draw.randint(9, 70)))) for s in extents}
+        own = {s: fit(s, draw.randint(max(1, n // 2), n)) for s, n in extents.items()}
 
     def largest() -> int:
         sizes = [1]
@@ -138,6 +144,9 @@ class Plan:
     backward: Any
     base: str  # the storage type of the examples
     forms: list[str] = field(default_factory=list)
+    output_dims: list[str] = field(default_factory=list)  # of an op without a formula
+    draw: random.Random | None = None  # draws the extents of the cases, which are small and fixed otherwise
+    _drawn: int | None = None
 
     def type_rule(self, dtype: str) -> int:
         if dtype in ("i64", "i32", "u8"):
@@ -161,14 +170,18 @@ class Plan:
         return out
 
     def spec(self, limits: Mapping[str, Dim]) -> dict[str, object]:
-        samples = _samples(self.extents, limits, self.tensors)
+        if self._drawn is None and self.draw is not None:
+            self._drawn = self.draw.getrandbits(64)
+        draw = None if self._drawn is None else random.Random(self._drawn)  # the same ones however often it is asked
+        samples = _samples(self.extents, limits, self.tensors, draw)
         dims = [{"symbol": s, "samples": [one[s] for one in samples], "multiple": limits[s].multiple,
                  "least": limits[s].least, "most": limits[s].most} for s in self.extents]
         attributes = [{"name": n, "value": values[0], "others": values[1:]} for n, values in self.attributes.items()]
-        outputs = [{"name": n, "type": self.type_rule(dtype), "flags": _ROW_INDEPENDENT if self.rows else 0}
-                   for n, dtype in self.outputs]
+        dims_of = self.output_dims or [None] * len(self.outputs)
+        outputs = [{"name": n, "type": self.type_rule(dtype), "flags": _ROW_INDEPENDENT if self.rows else 0, "dims": own}
+                   for (n, dtype), own in zip(self.outputs, dims_of)]
         return {"name": self.name, "summary": self.summary, "inputs": self.inputs(), "outputs": outputs,
-                "attributes": attributes, "dims": dims, "forms": [self.formula, *self.forms],
+                "attributes": attributes, "dims": dims, "forms": [f for f in (self.formula, *self.forms) if f],
                 "contract": self.contract.spec(self.storage, self.library), "row_dim": self.rows,
                 "forward": self.forward, "backward": self.backward}
 

@@ -17,6 +17,7 @@ from ._aten import Refused, Writer
 from ._check import Request, make_plan
 from ._core import UsageError
 from ._describe import Plan
+from ._kernel import Call
 from ._options import Dim, fixed
 
 _MOST_SYMBOL = 1 << 20
@@ -169,8 +170,8 @@ def plan_of_reference(asked: Request, reference: Callable[..., Any], *, rounding
         trace = trace_reference(reference, values, names, by_name=asked.by_name,
                                 taken=set(asked.attributes), rounding=rounding)
     except Refused as refused:
-        raise UsageError(str(refused)) from None
-    for tensor, symbols in zip(asked.tensors, _by_tensor(asked, trace)):
+        raise UsageError(str(refused)) from refused
+    for tensor, symbols in zip(asked.tensors, symbols_of(asked, trace)):
         tensor.symbols = symbols
     own = dict(dims or {})
     axes = [key for key, value in own.items() if isinstance(value, str)]
@@ -178,11 +179,52 @@ def plan_of_reference(asked: Request, reference: Callable[..., Any], *, rounding
         raise UsageError(f"[dims] got axes of '{axes[0]}', want none: the trace of the reference names them "
                          f"{' '.join(trace.symbols[0])}")
     asked.notes += trace.notes
+    find_domains(asked, reference)
     return make_plan(asked, trace.formula, outputs=trace.outputs, dims=own, extents=(trace.extents, trace.limits),
                      **settings)
 
 
-def _by_tensor(asked: Request, trace: Trace) -> list[list[str]]:
+def small_examples(trace: Trace, arguments: Sequence[Any], draw: Any) -> list[Any]:
+    """Real tensors for a trace of fake ones, or of large ones: free extents become small, fixed ones stay."""
+    small: dict[str, int] = {}
+    for at, (symbol, extent) in enumerate(trace.extents.items()):
+        limit = trace.limits[symbol]
+        small[symbol] = extent if limit.least == limit.most else max(limit.least, min(extent, draw.randint(3, 24) + at))
+    trace.extents = small
+    symbols = iter(trace.symbols)
+    generator = torch.Generator().manual_seed(draw.getrandbits(62))
+    out: list[Any] = []
+    for value in arguments:
+        if not isinstance(value, torch.Tensor):
+            out.append(value)
+            continue
+        shape = [small[s] for s in next(symbols)]
+        if value.is_floating_point():
+            out.append(torch.rand(shape, generator=generator).to(value.dtype))
+        else:
+            out.append(torch.zeros(shape, dtype=value.dtype))
+    return out
+
+
+def find_domains(asked: Request, reference: Callable[..., Any]) -> None:
+    """Inputs that are positive in the examples, and below 0 make the reference NaN, are positive: a variance, what goes
+    into a logarithm."""
+    call = Call(reference, asked.slots, asked.by_name, list(asked.attributes))
+
+    def is_nan(examples: list[Any]) -> bool:
+        with torch.no_grad():
+            got = call(examples, [values[0] for values in asked.attributes.values()])
+        return any(bool(torch.isnan(y).any()) for y in got if isinstance(y, torch.Tensor) and y.is_floating_point())
+
+    if is_nan(asked.examples):
+        return
+    for at, (tensor, example) in enumerate(zip(asked.tensors, asked.examples)):
+        if example.is_floating_point() and asked.frame.all_positive(example):
+            if is_nan([-x if i == at else x for i, x in enumerate(asked.examples)]):
+                tensor.domain = "positive"
+
+
+def symbols_of(asked: Request, trace: Trace) -> list[list[str]]:
     """Symbols in the order of the request's tensors; a square input gets one symbol for each axis."""
     at_slot = iter(trace.symbols)
     out: list[list[str]] = [[] for _ in asked.tensors]

@@ -216,6 +216,7 @@ Description::Description(const nb::dict& spec) {
     out.name = keep(output["name"]);
     out.type = field<std::int32_t>(output, "type");
     out.flags = field<std::uint32_t>(output, "flags");
+    if (!output["dims"].is_none()) out.dims = keep(output["dims"]);
     outputs_.push_back(out);
   }
   for (const nb::handle item : field<nb::list>(spec, "forms")) {
