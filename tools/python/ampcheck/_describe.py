@@ -71,7 +71,8 @@ def name_dims(tensors: Sequence[Tensor], given: Mapping[str, str], taken: set[st
             if extents.setdefault(symbol, extent) != extent:
                 raise UsageError(f"[dims] got '{symbol}' for extents {extents[symbol]} and {extent} of the inputs")
     letters = (letter + number for number in ["", *map(str, range(2, 100))] for letter in "NMKLPQRSTUVWABCEFGHIJ")
-    fresh = (symbol for symbol in letters if symbol not in taken and symbol not in extents)
+    names = (symbol for symbol in letters if symbol not in taken and symbol not in extents)
+    fresh = (f"?{i}" for i in range(10**6))
     last: dict[tuple[int, int], str] = {}  # (axis from the right, extent) -> symbol
     for tensor in sorted(tensors, key=lambda t: -len(t.shape)):
         if tensor.name in given:
@@ -84,7 +85,14 @@ def name_dims(tensors: Sequence[Tensor], given: Mapping[str, str], taken: set[st
             last.setdefault((at, extent), symbol)
             symbols.append(symbol)
         tensor.symbols = symbols[::-1]
-    return extents
+    # Named in the order of reading: the rows of the first input are N.
+    final: dict[str, str] = {}
+    for tensor in tensors:
+        for symbol in tensor.symbols:
+            if symbol not in final:
+                final[symbol] = next(names) if symbol.startswith("?") else symbol
+        tensor.symbols = [final[symbol] for symbol in tensor.symbols]
+    return {final[symbol]: extents[symbol] for symbol in final}
 
 
 def _samples(extents: Mapping[str, int], limits: Mapping[str, Dim], tensors: Sequence[Tensor],

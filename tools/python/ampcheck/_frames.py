@@ -121,6 +121,9 @@ class ArrayFrame(NumpyFrame):
     def dtype(self, tensor: Any) -> str:
         return dtype_name(self._host(tensor))
 
+    def shape(self, tensor: Any) -> tuple[int, ...]:
+        return super().shape(self._host(tensor))
+
     def is_bool(self, tensor: Any) -> bool:
         return super().is_bool(self._host(tensor))
 
