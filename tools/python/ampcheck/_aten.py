@@ -39,7 +39,10 @@ class Writer:
     """Writes one program."""
 
     def __init__(self, program: Any, inputs: dict[str, str], symbols: dict[Any, str], as_written: bool,
-                 taken: set[str]) -> None:
+                 taken: set[str], alternative: bool = False) -> None:
+        #: Whether to write the algebra that kernels usually follow where it is another one, as a further form.
+        self.alternative = alternative
+        self.has_alternative = False
         self._program = program
         self._symbols = symbols
         self.as_written = as_written
@@ -143,6 +146,17 @@ class Writer:
         self._lines.append(f"{name} = {_bare(text)}")
         return name
 
+    def other(self) -> bool:
+        """Whether to write another algebra here; says that there is one."""
+        self.has_alternative = True
+        return self.alternative
+
+    def let_with(self, text: str, of: str, gradient: str) -> str:
+        """A statement with its own gradient: {} is its name."""
+        name = self.fresh()
+        self._lines.append(f"{name} = {_bare(text)}  with d{of} = {gradient.format(name)}")
+        return name
+
     def fresh(self) -> str:
         while True:
             self._count += 1
@@ -227,7 +241,7 @@ class Writer:
         names = [free[0]] if len(results) == 1 else [f"{free[0]}{i}" for i in range(len(results))]
         for result, name in zip(results, names):
             last = self._lines[-1].partition(" = ") if self._lines else ("", "", "")
-            if len(results) == 1 and last[0] == self.value(result):
+            if len(results) == 1 and last[0] == self.value(result) and "  with d" not in last[2]:
                 self._lines[-1] = f"{name} = {last[2]}"
                 break
             self._lines.append(f"{name} = {_bare(self.value(result))}")

@@ -10,6 +10,7 @@ from typing import Any
 from ._aten import Refused, Writer, rule
 
 _MOST_TAPS = 64
+_MOST_MASKED = 25
 
 
 @rule("view.default", "_unsafe_view.default", "unsqueeze.default", "squeeze.dims", "squeeze.dim", "reshape.default")
@@ -164,12 +165,16 @@ def _convolution(w: Writer, n: Any) -> str:
     spatial = len(shape) - 2
     if any(not isinstance(e, int) for e in (filters if groups > 1 else filters[2:])):
         raise Refused("a filter whose extents vary", by_extent=True)
-    taps, outputs = _windows(w, w.value(x), shape, filters[2:], _each(stride, spatial, 1), _each(padding, spatial, 0),
-                             _each(dilation, spatial, 1), None)
+    window = (filters[2:], _each(stride, spatial, 1), _each(padding, spatial, 0), _each(dilation, spatial, 1))
+    taps, outputs = _windows(w, w.value(x), shape, *window, None)
     batch, channels = w.extent(shape[0]), w.extent(filters[1])
     of_group = w.extent(filters[0]) if groups == 1 else str(filters[0] // groups)
     width = f"{channels} * {math.prod(filters[2:])}"
     places = " * ".join(w.extent(e) for e in outputs)
+    padded = any(window[2]) and math.prod(filters[2:]) <= _MOST_MASKED
+    if padded and w.other():
+        product = _inside_only(w, n, taps, window, (batch, channels, of_group, places))
+        return _image(w, n, product, outputs)
     rows = f"{batch}, {groups}, {channels}, {places}"
     columns = w.let("concat(" + ", ".join(f"reshape({w.let(tap)}, {rows})" for tap in taps) + ", axis=2)")
     order = [0, *range(2, 2 + spatial), 1]
@@ -180,11 +185,36 @@ def _convolution(w: Writer, n: Any) -> str:
     else:
         product = (f"reshape({matrix}, {groups}, {of_group}, {width}) @ "
                    f"reshape({across}, {groups}, {width}, {batch} * {places})")
-    spread = ", ".join([w.extent(filters[0]), batch, *(w.extent(e) for e in outputs)])
+    return _image(w, n, product, outputs)
+
+
+def _image(w: Writer, n: Any, product: str, outputs: list[Any]) -> str:
+    """[filters, batch x places] as [batch, filters, places...], and the bias."""
+    x, weight, bias = n.args[:3]
+    filters, spatial = w.extent(w.shape(weight)[0]), len(outputs)
+    spread = ", ".join([filters, w.extent(w.shape(x)[0]), *(w.extent(e) for e in outputs)])
     out = f"transpose(reshape({w.let(f'({product})')}, {spread}), 1, 0{''.join(f', {2 + k}' for k in range(spatial))})"
     if bias is None:
         return out
-    return f"({out} + reshape({w.value(bias)}, {w.extent(filters[0])}{', 1' * spatial}))"
+    return f"({out} + reshape({w.value(bias)}, {filters}{', 1' * spatial}))"
+
+
+def _inside_only(w: Writer, n: Any, taps: list[str], window: Any, extents: tuple[str, str, str, str]) -> str:
+    """The same sum without the products outside of the image: kernels skip them, and an infinite weight shows it."""
+    x, weight, groups = n.args[0], n.args[1], n.args[8]
+    batch, channels, of_group, places = extents
+    shape = [w.shape(x)[0], 1, *w.shape(x)[2:]]
+    masks, _ = _windows(w, _block(w, shape, "1"), shape, *window, None)
+    terms = []
+    for at, (tap, mask) in zip(itertools.product(*(range(k) for k in window[0])), zip(taps, masks)):
+        filter_ = w.value(weight)
+        for k, i in enumerate(at):
+            filter_ = f"slice({filter_}, {2 + k}, {i}, {i + 1})"
+        image = f"transpose(reshape({tap}, {batch}, {groups}, {channels}, {places}), 1, 2, 0, 3)"
+        image = w.let(f"reshape({image}, {groups}, {channels}, {batch} * {places})")
+        product = w.let(f"(reshape({filter_}, {groups}, {of_group}, {channels}) @ {image})")
+        terms.append(w.let(f"where(reshape({mask}, 1, 1, {batch} * {places}), {product}, 0)"))
+    return " + ".join(terms)
 
 
 def _pooling(w: Writer, n: Any, spatial: int) -> tuple[list[int], list[int], list[int]]:

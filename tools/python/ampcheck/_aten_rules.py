@@ -248,6 +248,8 @@ def _cumsum(w: Writer, n: Any) -> str:
 def _softmax(w: Writer, n: Any) -> str:
     x, axis = w.let(w.value(n.args[0])), w.axes(n.args[0], n.args[1])[0]
     e = w.let(f"exp({x} - stop_gradient(max({x}, {axis})))")
+    if w.other():
+        return w.let_with(f"({e} / sum({e}, {axis}))", x, f"{{0}} * (d{{0}} - sum(d{{0}} * {{0}}, {axis}))")
     return f"({e} / sum({e}, {axis}))"
 
 
@@ -255,7 +257,8 @@ def _softmax(w: Writer, n: Any) -> str:
 def _log_softmax(w: Writer, n: Any) -> str:
     x, axis = w.let(w.value(n.args[0])), w.axes(n.args[0], n.args[1])[0]
     shifted = w.let(f"({x} - stop_gradient(max({x}, {axis})))")
-    return f"({shifted} - log(sum(exp({shifted}), {axis})))"
+    text = f"({shifted} - log(sum(exp({shifted}), {axis})))"
+    return w.let_with(text, x, f"d{{0}} - exp({{0}}) * sum(d{{0}}, {axis})") if w.other() else text
 
 
 # ---- Products. ----
@@ -284,6 +287,8 @@ def _normalised(w: Writer, x: str, axes: str, eps: Any) -> tuple[str, str, str]:
     mean = w.let(f"mean({x}, {axes})")
     centred = w.let(f"({x} - {mean})")
     inverse = w.let(f"rsqrt(mean({centred}^2, {axes}) + {w.number(eps)})")
+    if w.other():  # a scale and a shift for each row
+        return w.let(f"({x} * {inverse} - {mean} * {inverse})"), mean, inverse
     return w.let(f"({centred} * {inverse})"), mean, inverse
 
 

@@ -151,9 +151,12 @@ def _written(program: Any, arguments: Sequence[Any], names: Sequence[str], taken
     tensors = [name for name, value in zip(user, arguments) if isinstance(value, torch.Tensor)]
     of_symbol, trace = _dimensions(program, tensors, set(names) | taken)
     tensor_names = [name for name, value in zip(names, arguments) if isinstance(value, torch.Tensor)]
-    writer = Writer(program, dict(zip(tensors, tensor_names)), of_symbol, as_written, set(names) | set(trace.extents))
+    what = (program, dict(zip(tensors, tensor_names)), of_symbol, as_written, set(names) | set(trace.extents))
+    writer = Writer(*what)
     trace.formula, trace.outputs = writer.write()
     trace.notes += writer.notes
+    if writer.has_alternative:
+        trace.forms.append(Writer(*what, alternative=True).write()[0])
     return trace
 
 
@@ -180,6 +183,7 @@ def plan_of_reference(asked: Request, reference: Callable[..., Any], *, rounding
                          f"{' '.join(trace.symbols[0])}")
     asked.notes += trace.notes
     find_domains(asked, reference)
+    settings["forms"] = [*trace.forms, *settings.get("forms", ())]
     return make_plan(asked, trace.formula, outputs=trace.outputs, dims=own, extents=(trace.extents, trace.limits),
                      **settings)
 
