@@ -157,6 +157,12 @@ class Writer:
         self._lines.append(f"{name} = {_bare(text)}  with d{of} = {gradient.format(name)}")
         return name
 
+    def copied(self, text: str) -> str:
+        """A statement of its own, whose gradient let_with can say: an input may have none."""
+        name = self.fresh()
+        self._lines.append(f"{name} = {_bare(text)}")
+        return name
+
     def fresh(self) -> str:
         while True:
             self._count += 1
