@@ -16,9 +16,9 @@ struct DtypeName {
   const char* name;
   std::int32_t code;
 };
-constexpr DtypeName kDtypes[] = {{"fp64", AC_FP64},     {"fp32", AC_FP32}, {"fp16", AC_FP16}, {"bf16", AC_BF16},
-                                 {"e4m3fn", AC_E4M3FN}, {"e5m2", AC_E5M2}, {"i32", AC_I32},   {"i64", AC_I64},
-                                 {"u8", AC_U8}};
+constexpr DtypeName kDtypes[] = {{"fp64", AC_FP64}, {"fp32", AC_FP32},     {"fp16", AC_FP16},
+                                 {"bf16", AC_BF16}, {"e4m3fn", AC_E4M3FN}, {"e5m2", AC_E5M2},
+                                 {"i32", AC_I32},   {"i64", AC_I64},       {"u8", AC_U8}};
 
 const char* name_of(std::int32_t dtype) {
   for (const DtypeName& known : kDtypes)
@@ -176,8 +176,9 @@ void Description::read_attributes(const nb::list& attributes) {
 
 double& Description::ulps_of(const std::string& function) {
   const std::pair<const char*, double*> known[] = {
-      {"exp", &math_.exp},   {"expm1", &math_.expm1}, {"log", &math_.log},   {"log1p", &math_.log1p}, {"tanh", &math_.tanh},
-      {"erf", &math_.erf},   {"erfc", &math_.erfc},   {"sqrt", &math_.sqrt}, {"rsqrt", &math_.rsqrt}};
+      {"exp", &math_.exp},     {"expm1", &math_.expm1}, {"log", &math_.log},
+      {"log1p", &math_.log1p}, {"tanh", &math_.tanh},   {"erf", &math_.erf},
+      {"erfc", &math_.erfc},   {"sqrt", &math_.sqrt},   {"rsqrt", &math_.rsqrt}};
   for (const auto& [name, ulps] : known)
     if (function == name) return *ulps;
   throw check::UsageError("[contract] ulps, got '" + function +
@@ -185,7 +186,8 @@ double& Description::ulps_of(const std::string& function) {
 }
 
 void Description::read_contract(const nb::dict& contract) {
-  for (const std::string& name : field<std::vector<std::string>>(contract, "storage")) storage_.push_back(dtype_of(name));
+  for (const std::string& name : field<std::vector<std::string>>(contract, "storage"))
+    storage_.push_back(dtype_of(name));
   math_.struct_size = sizeof math_;
   const auto math = field<std::string>(contract, "math");
   if (math != "cuda" && math != "glibc" && math != "numpy")

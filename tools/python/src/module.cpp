@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ampcheck._core: the C++ face of ampcheck for the Python package. The judge runs without the GIL; a kernel takes it for
-// the time of its call. The judge lives in the process of the caller, since a Python function (a closure, a compiled
-// torch function) cannot be sent to another one; the static libraries are position-independent and the program's own,
-// so linking them costs no object that is not built anyway.
+// ampcheck._core: the C++ face of ampcheck for the Python package. The judge runs without the GIL; a kernel takes it
+// for the time of its call. The judge lives in the process of the caller, since a Python function (a closure, a
+// compiled torch function) cannot be sent to another one; the static libraries are position-independent and the
+// program's own, so linking them costs no object that is not built anyway.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -34,9 +34,9 @@ check::Options options_of(const nb::dict& from) {
   const auto regimes = nb::cast<std::string>(from["regimes"]);
   out.regimes = regimes == "quick"      ? check::Regimes::quick
                 : regimes == "standard" ? check::Regimes::standard
-                : regimes == "all"      ? check::Regimes::all
-                                        : throw check::UsageError("[regimes] got '" + regimes +
-                                                                  "', want quick, standard or all");
+                : regimes == "all"
+                    ? check::Regimes::all
+                    : throw check::UsageError("[regimes] got '" + regimes + "', want quick, standard or all");
   out.real_tensors = check::RealTensors::off;
   out.jobs = nb::cast<int>(from["jobs"]);
   out.time_budget = nb::cast<double>(from["budget_s"]);
@@ -51,8 +51,7 @@ check::Report run(const Chosen& chosen, const nb::dict& given) {
   std::atomic<bool> cancel{false};
   check::Options options = options_of(given);
   options.cancel = &cancel;
-  std::future<check::Report> judged =
-      std::async(std::launch::async, [&] { return check::run(chosen.op, options); });
+  std::future<check::Report> judged = std::async(std::launch::async, [&] { return check::run(chosen.op, options); });
   bool interrupted = false;
   for (bool done = false; !done;) {
     {
