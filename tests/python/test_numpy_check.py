@@ -7,10 +7,9 @@ import sys
 import threading
 import time
 
+import ampcheck
 import numpy as np
 import pytest
-
-import ampcheck
 
 RMS = "y = x / sqrt(mean(x^2, -1) + eps) * weight"
 SOFTMAX = "e = exp(x - stop_gradient(max(x, -1)))\ny = e / sum(e, -1)"

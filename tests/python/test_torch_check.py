@@ -5,12 +5,11 @@ import json
 import subprocess
 import sys
 
+import ampcheck
+import ampcheck.torch
 import pytest
 import torch
 import torch.nn.functional as F
-
-import ampcheck
-import ampcheck.torch
 
 
 def rms(x, weight):

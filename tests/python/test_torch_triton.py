@@ -5,10 +5,9 @@ import os
 
 os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
 
+import ampcheck
 import pytest
 import torch
-
-import ampcheck
 
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 #: What writes a node: (writer, node) -> text of the value.
-Rule = Callable[["Writer", Any], str]
+Rule = Callable[["Writer", Any], "str | list[str]"]
 RULES: dict[str, Rule] = {}
 _KNOWN = {1 / math.sqrt(2): "1/sqrt(2)", math.sqrt(2 / math.pi): "sqrt(2/pi)", math.pi: "pi", math.log(2): "log(2)"}
 _MOST_INLINE = 72

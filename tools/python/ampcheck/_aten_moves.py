@@ -116,7 +116,7 @@ def _each(value: Any, count: int, default: int) -> list[int]:
 
 
 def _windows(w: Writer, text: str, shape: list[Any], kernel: list[int], stride: list[int], padding: list[int],
-             dilation: list[int], fill: str | None) -> tuple[list[str], list[Any]]:
+             dilation: list[int]) -> tuple[list[str], list[Any]]:
     """For each tap of the kernel the image that it meets, as [N, C, outputs...], and the outputs' extents.
 
     Strides have no function of their own: the image is cut into blocks of one stride, and one of each block is taken."""
@@ -126,7 +126,7 @@ def _windows(w: Writer, text: str, shape: list[Any], kernel: list[int], stride: 
     extents = list(shape)
     for k in range(spatial):
         if padding[k]:
-            text = _padded(w, text, extents, 2 + k, padding[k], padding[k], fill or "0")
+            text = _padded(w, text, extents, 2 + k, padding[k], padding[k], "0")
             extents[2 + k] = extents[2 + k] + 2 * padding[k]
     image = w.let(text)
     outputs = [(extents[2 + k] - dilation[k] * (kernel[k] - 1) - 1) // stride[k] + 1 for k in range(spatial)]
@@ -166,7 +166,7 @@ def _convolution(w: Writer, n: Any) -> str:
     if any(not isinstance(e, int) for e in (filters if groups > 1 else filters[2:])):
         raise Refused("a filter whose extents vary", by_extent=True)
     window = (filters[2:], _each(stride, spatial, 1), _each(padding, spatial, 0), _each(dilation, spatial, 1))
-    taps, outputs = _windows(w, w.value(x), shape, *window, None)
+    taps, outputs = _windows(w, w.value(x), shape, *window)
     batch, channels = w.extent(shape[0]), w.extent(filters[1])
     of_group = w.extent(filters[0]) if groups == 1 else str(filters[0] // groups)
     width = f"{channels} * {math.prod(filters[2:])}"
@@ -204,7 +204,7 @@ def _inside_only(w: Writer, n: Any, taps: list[str], window: Any, extents: tuple
     x, weight, groups = n.args[0], n.args[1], n.args[8]
     batch, channels, of_group, places = extents
     shape = [w.shape(x)[0], 1, *w.shape(x)[2:]]
-    masks, _ = _windows(w, _block(w, shape, "1"), shape, *window, None)
+    masks, _ = _windows(w, _block(w, shape, "1"), shape, *window)
     terms = []
     for at, (tap, mask) in zip(itertools.product(*(range(k) for k in window[0])), zip(taps, masks)):
         filter_ = w.value(weight)
@@ -233,7 +233,7 @@ def _max_pool(spatial: int) -> Any:
             raise Refused("ceil_mode=True")
         if any(padding):
             raise Refused("padding")
-        taps, _ = _windows(w, w.value(n.args[0]), list(w.shape(n.args[0])), kernel, stride, padding, dilation, None)
+        taps, _ = _windows(w, w.value(n.args[0]), list(w.shape(n.args[0])), kernel, stride, padding, dilation)
         shape = w.extents(next(u for u in n.users if u.args[1] == 0))
         one = ", ".join(f"reshape({tap}, {shape}, 1)" for tap in taps)
         return [w.let(f"squeeze(max(concat({one}, axis={2 + spatial}), {2 + spatial}), {2 + spatial})"), ""]
@@ -254,7 +254,7 @@ def _avg_pool(spatial: int) -> Any:
             raise Refused("count_include_pad=False")
         if len(n.args) > 6 and n.args[6] is not None:
             raise Refused("divisor_override")
-        taps, _ = _windows(w, w.value(n.args[0]), list(w.shape(n.args[0])), kernel, stride, padding, [1] * spatial, None)
+        taps, _ = _windows(w, w.value(n.args[0]), list(w.shape(n.args[0])), kernel, stride, padding, [1] * spatial)
         return f"(({' + '.join(taps)}) / {math.prod(kernel)})"
 
     return write

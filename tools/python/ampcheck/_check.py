@@ -178,7 +178,8 @@ def _positive(asked: Request, formula: str) -> None:
 
 
 def make_plan(asked: Request, formula: str, *, outputs: Sequence[str] | None, backward: Any, dims: Any, roles: Any,
-              domains: Any, contract: Contract | None, rows: str | None, dtypes: Sequence[str], name: str, draw: random.Random | None = None,
+              domains: Any, contract: Contract | None, rows: str | None, dtypes: Sequence[str], name: str,
+              draw: random.Random | None = None,
               extents: tuple[dict[str, int], dict[str, Dim]] | None = None, forms: Sequence[str] = ()) -> Plan:
     """The op of a function and a formula. extents: where a trace already knows the symbols of each tensor."""
     for tensor in asked.tensors:
@@ -217,7 +218,8 @@ def make_plan(asked: Request, formula: str, *, outputs: Sequence[str] | None, ba
     elif backward is None:
         asked.notes.append("gradients are not judged: no backward= is given")
     return Plan(name=name, summary="a Python function", tensors=asked.tensors, outputs=results, formula=formula,
-                attributes=asked.attributes, extents=known, limits=limits, soft=extents[1] if extents else {}, contract=contract or Contract(),
+                attributes=asked.attributes, extents=known, limits=limits,
+                soft=extents[1] if extents else {}, contract=contract or Contract(),
                 library=asked.frame.name, storage=list(dtypes or [storage]), rows=rows or "", base=storage,
                 forward=kernel.forward, backward=run_backward, forms=list(forms), draw=draw)
 

@@ -185,7 +185,7 @@ class Plan:
         dims = [{"symbol": s, "samples": [one[s] for one in samples], "multiple": limits[s].multiple,
                  "least": limits[s].least, "most": limits[s].most} for s in self.extents]
         attributes = [{"name": n, "value": values[0], "others": values[1:]} for n, values in self.attributes.items()]
-        dims_of = self.output_dims or [None] * len(self.outputs)
+        dims_of: list[str | None] = [*self.output_dims] or [None] * len(self.outputs)
         outputs = [{"name": n, "type": self.type_rule(dtype), "flags": _ROW_INDEPENDENT if self.rows else 0, "dims": own}
                    for (n, dtype), own in zip(self.outputs, dims_of)]
         return {"name": self.name, "summary": self.summary, "inputs": self.inputs(), "outputs": outputs,

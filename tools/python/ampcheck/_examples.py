@@ -27,8 +27,8 @@ def _names_of_formula(formula: str, attributes: set[str]) -> list[str]:
 
 def _shapes(names: list[str]) -> list[list[tuple[int, ...]]]:
     """What is tried, in this order: matrices beside vectors of their columns, all matrices, products of matrices."""
-    vectors = [(_COLUMNS,) if _VECTORS.match(name) else (_ROWS, _COLUMNS) for name in names]
-    chain = [(_ROWS + 2 * i, _ROWS + 2 * i + 2) for i in range(len(names))]
+    vectors: list[tuple[int, ...]] = [(_COLUMNS,) if _VECTORS.match(name) else (_ROWS, _COLUMNS) for name in names]
+    chain: list[tuple[int, ...]] = [(_ROWS + 2 * i, _ROWS + 2 * i + 2) for i in range(len(names))]
     return [vectors, [(_ROWS, _COLUMNS)] * len(names), chain]
 
 

@@ -28,7 +28,11 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         import ml_dtypes
     except ImportError:
         raise UsageError(f"[dtypes] got '{name}' for a NumPy function, want the package ml_dtypes, whose type it is") from None
-    return np.dtype({"bf16": ml_dtypes.bfloat16, "e4m3fn": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}[name])
+    of_name: dict[str, Any] = {"bf16": ml_dtypes.bfloat16, "e4m3fn": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+    if name not in of_name:
+        raise UsageError(f"[dtypes] got '{name}', want fp32, fp16, bf16, e4m3fn or e5m2")
+    out: np.dtype[Any] = np.dtype(of_name[name])
+    return out
 
 
 def view(memory: Memory) -> np.ndarray[Any, Any]:
@@ -62,7 +66,7 @@ class NumpyFrame:
         return tuple(int(n) for n in tensor.shape)
 
     def is_bool(self, tensor: Any) -> bool:
-        return tensor.dtype == np.bool_
+        return bool(tensor.dtype == np.bool_)
 
     def all_positive(self, tensor: Any) -> bool:
         return tensor.size > 0 and bool(np.all(tensor > 0))

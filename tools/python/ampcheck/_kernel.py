@@ -125,9 +125,9 @@ class Kernel:
             raise KernelFailed(error) from error
 
     def _gradients(self, tensors: list[Any], wanted: list[bool], arriving: list[Any],
-                   attributes: list[float]) -> Sequence[Any]:
+                   attributes: list[float]) -> list[Any]:
         if self._backward is None:
-            return self._frame.autograd(lambda leaves: self._results(leaves, attributes))(tensors, wanted, arriving)
+            return self._autograd(tensors, wanted, arriving, attributes)
         got = self._backward(tensors, wanted, arriving, attributes)
         if isinstance(got, dict):
             got = [got.get(f"d{name}") for name in self._inputs]
@@ -138,6 +138,10 @@ class Kernel:
         if len(got) != len(self._inputs):
             raise ValueError(f"backward returned {len(got)} gradients, want {len(self._inputs)}, one for each input")
         return got
+
+    def _autograd(self, tensors: list[Any], wanted: list[bool], arriving: list[Any], attributes: list[float]) -> list[Any]:
+        backward = self._frame.autograd(lambda leaves: self._results(leaves, attributes))
+        return list(backward(tensors, wanted, arriving))
 
     def use_backward(self, f: Callable[..., Any], attributes: Sequence[str]) -> None:
         """backward(dy..., x...): gradients that come in, then the inputs; by name where its parameters have these names.

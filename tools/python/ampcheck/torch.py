@@ -12,6 +12,7 @@ from torch.autograd.gradcheck import GradcheckError
 from . import _check
 from ._aten import Refused
 from ._core import UsageError
+from ._kernel import parameters_of
 from ._options import Contract
 from ._report import Report
 from ._torch_reference import formula_of, plan_of_reference
@@ -44,7 +45,7 @@ def check(op: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
         return (reference or op)(*arguments, **named)  # type: ignore[operator]
 
     call.__name__ = _check.op_name(op)
-    names = _check.parameters_of(reference if callable(reference) else op) or []
+    names = parameters_of(reference if callable(reference) else op) or []
     names = [names[i] if i < len(names) else f"x{i}" for i in range(len(args))]
     # A dict would be given by name; opcheck's samples are positional.
     report = _check.check(_Positional(call, names), reference=reference if isinstance(reference, str) else
@@ -105,11 +106,3 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float | None = None
     if raise_exception and not report:
         raise GradcheckError(str(report))
     return report
-
-
-def __getattr__(name: str) -> object:
-    if name == "record":
-        from ._record import record
-
-        return record
-    raise AttributeError(f"module 'ampcheck.torch' has no attribute '{name}'")

@@ -16,7 +16,7 @@ from ._core import EnvironmentError, UsageError
 from ._report import Report
 
 _HINTS = {
-    "AC101": "compare the value at the counterexample by hand: the formula is the reference, the interval is what rounding may do",
+    "AC101": "compute the counterexample by hand: the formula is the reference, the interval is what rounding may do",
     "AC102": "something overflows or divides by zero where the reference does not: subtract the maximum, keep the epsilon",
     "AC103": "a NaN or infinity of the inputs is hidden: maxima and masks must pass it on",
     "AC301": "keep partial sums in fp32 and round once, when the result is stored",
@@ -32,7 +32,8 @@ _MOST_SHOWN = 64
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ampcheck verify", description="Judges a solution by its reference, at inputs drawn from a secret seed.",
-        epilog="Exit codes: 0 right, 1 wrong, 2 usage (what cannot be judged, too), 4 nothing was judged, 5 stopped, 6 environment.")
+        epilog="Exit codes: 0 right, 1 wrong, 2 usage (a reference that is no formula, too), 4 nothing was judged, 5 the "
+               "budget ended first, 6 something is not installed.")
     parser.add_argument("problem", help="a KernelBench file (Model, get_inputs), or FILE:FUNCTION")
     parser.add_argument("solution", help="a KernelBench solution (ModelNew), or FILE:FUNCTION")
     parser.add_argument("--json", action="store_true", help="JSON on stdout: ampcheck.verify/1")
