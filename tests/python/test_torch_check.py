@@ -147,6 +147,7 @@ EAGER = {
     "conv2d_groups": (lambda x, w: F.conv2d(x, w, groups=2), [(2, 4, 5, 6), (6, 2, 3, 3)]),
     "conv2d_padding": (lambda x, w: F.conv2d(x, w, padding=1), [(2, 3, 5, 6), (4, 3, 3, 3)]),
     "max_pool2d": (lambda x: F.max_pool2d(x, 2), [(2, 3, 5, 7)]),
+    "max_pool2d_padding": (lambda x: F.max_pool2d(x, 3, stride=2, padding=1), [(2, 3, 6, 7)]),
     "avg_pool2d": (lambda x: F.avg_pool2d(x, 3, stride=2), [(2, 3, 7, 7)]),
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ._aten import Refused, Writer, rule
 
-_MOST_TAPS = 64
+_MOST_TAPS = 128
 _MOST_MASKED = 25
 
 
@@ -231,9 +231,17 @@ def _max_pool(spatial: int) -> Any:
         dilation = _each(n.args[4] if len(n.args) > 4 else None, spatial, 1)
         if len(n.args) > 5 and n.args[5]:
             raise Refused("ceil_mode=True")
-        if any(padding):
-            raise Refused("padding")
-        taps, _ = _windows(w, w.value(n.args[0]), list(w.shape(n.args[0])), kernel, stride, padding, dilation)
+        text, extents = w.value(n.args[0]), list(w.shape(n.args[0]))
+        if any(p and d > 1 for p, d in zip(padding, dilation)):
+            raise Refused("padding and dilation")
+        for k in range(spatial):  # a window that reaches outside holds the edge: repeating it changes no maximum
+            if padding[k]:
+                text = w.let(text)
+                last = w.extent(extents[2 + k])
+                ends = [f"slice({text}, {2 + k}, 0, 1)"] * padding[k], [f"slice({text}, {2 + k}, {last} - 1, {last})"] * padding[k]
+                text = f"concat({', '.join([*ends[0], text, *ends[1]])}, axis={2 + k})"
+                extents[2 + k] = extents[2 + k] + 2 * padding[k]
+        taps, _ = _windows(w, text, extents, kernel, stride, [0] * spatial, dilation)
         shape = w.extents(next(u for u in n.users if u.args[1] == 0))
         one = ", ".join(f"reshape({tap}, {shape}, 1)" for tap in taps)
         return [w.let(f"squeeze(max(concat({one}, axis={2 + spatial}), {2 + spatial}), {2 + spatial})"), ""]

@@ -134,7 +134,7 @@ def trace_reference(reference: Callable[..., Any], arguments: Sequence[Any], nam
         try:
             return _written(export(module, arguments, free), arguments, names, taken or set(), rounding == "as written")
         except Refused as why:
-            refused = refused or why
+            refused = why  # the last one: at extents that are known
             if not why.by_extent:
                 break
         except Exception as error:  # an extent that decides something may keep a trace from being free
