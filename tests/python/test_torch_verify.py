@@ -27,7 +27,8 @@ FAULTS = {
     "right": (SOLUTION, 0, "ROUNDING"),
     "by_reciprocal": (SOLUTION.replace("x / rms", "x * (1 / rms)"), 0, "ROUNDING"),
     "missing_term": (SOLUTION.replace(" + self.eps", ""), 1, "BUG"),
-    "factor": (SOLUTION.replace("x / rms", "x / rms * 1.001"), 1, "BUG"),
+    "factor": (SOLUTION.replace("x / rms", "x / rms * 1.1"), 1, "BUG"),
+    "small_factor": (SOLUTION.replace("x / rms", "x / rms * 1.001"), 1, None),  # too few digits would explain it, too
     "weight_is_one": (SOLUTION.replace(" * self.weight", ""), 1, "BUG"),
     "tail": (SOLUTION.replace("return torch.relu(", "return torch.nn.functional.pad(torch.relu(").replace(
         "self.weight))", "self.weight))[..., :-1], (0, 1))"), 1, "BUG"),
