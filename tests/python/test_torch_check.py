@@ -139,6 +139,8 @@ EAGER = {
     "var": (lambda x: x.var(-1), [(6, 10)]),
     "amax": (lambda x: x.amax((0, 1)), [(6, 10, 3)]),
     "max": (lambda x: x.max(-1).values, [(6, 10)]),
+    "mse_loss": (F.mse_loss, [(6, 10), (6, 10)]),
+    "hinge": (lambda x, t: torch.mean(torch.clamp(1 - x * t, min=0)), [(6, 10), (6, 10)]),
     "cat": (lambda a, b: torch.cat([a, b * 2], 1), [(3, 4), (3, 5)]),
     "slice": (lambda x: x[:, 1:3] * x[:, :2], [(3, 7)]),
     "pad": (lambda x: F.pad(x, (1, 2)) + 1, [(3, 7)]),

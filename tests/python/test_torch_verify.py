@@ -4,7 +4,6 @@
 import json
 
 import pytest
-
 from ampcheck.verify import main
 
 PROBLEM = """

@@ -238,8 +238,9 @@ def _max_pool(spatial: int) -> Any:
             if padding[k]:
                 text = w.let(text)
                 last = w.extent(extents[2 + k])
-                ends = [f"slice({text}, {2 + k}, 0, 1)"] * padding[k], [f"slice({text}, {2 + k}, {last} - 1, {last})"] * padding[k]
-                text = f"concat({', '.join([*ends[0], text, *ends[1]])}, axis={2 + k})"
+                first = [f"slice({text}, {2 + k}, 0, 1)"] * padding[k]
+                behind = [f"slice({text}, {2 + k}, {last} - 1, {last})"] * padding[k]
+                text = f"concat({', '.join([*first, text, *behind])}, axis={2 + k})"
                 extents[2 + k] = extents[2 + k] + 2 * padding[k]
         taps, _ = _windows(w, text, extents, kernel, stride, [0] * spatial, dilation)
         shape = w.extents(next(u for u in n.users if u.args[1] == 0))

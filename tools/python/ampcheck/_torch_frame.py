@@ -71,6 +71,8 @@ class TorchFrame:
     def put(self, tensor: Any, memory: Memory, what: str) -> None:
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{what} is a {type(tensor).__name__}, want a tensor")
+        if tensor.ndim == 0 and all(n == 1 for n in memory[1]):  # formulas keep the axes that a sum over all drops
+            tensor = tensor.reshape(memory[1])
         if tuple(tensor.shape) != memory[1]:
             raise ValueError(f"{what} has shape {list(tensor.shape)}, want {list(memory[1])}")
         view(memory).copy_(tensor.detach())
@@ -92,8 +94,8 @@ class TorchFrame:
                 sources = [x for x, want in zip(leaves, wanted) if want]
                 if not pairs:
                     raise RuntimeError("no output of the function requires a gradient")
-                got = iter(torch.autograd.grad([y for y, _ in pairs], sources,
-                                               [dy.to(y.dtype) for y, dy in pairs], allow_unused=True))
+                arriving = [dy.to(y.dtype).reshape(y.shape) if y.ndim == 0 else dy.to(y.dtype) for y, dy in pairs]
+                got = iter(torch.autograd.grad([y for y, _ in pairs], sources, arriving, allow_unused=True))
             return [next(got) if want else None for want in wanted]
 
         return backward
