@@ -46,7 +46,7 @@ set(tools_gate_sees report choose workers)
 set(tools_runs_sees report choose workers)
 set(tools_api_sees report choose workers)
 set(tools_commands_sees report choose trace workers gate runs)
-set(not_rooms tools/cmake tools/templates tools/manual tools/gpu tools/lint_rules)  # they hold no code of the program
+set(not_rooms tools/cmake tools/templates tools/manual tools/gpu tools/python tools/lint_rules)  # they hold no code of the program
 set(max_lines 600)
 set(s "/")  # keeps this file clear of the paths it looks for
 set(machine_path "(^|[^A-Za-z0-9_.}${s}-])(${s}var)?${s}(work|tmp|home|root|farm)${s}")

@@ -24,7 +24,9 @@ struct Report::State {
 /// What only this file may see of the public types.
 struct Internals {
   using State = Report::State;
-  static Op op(const checks::OpDef& op) { return Op(&op); }
+  /// One that lives until the program ends.
+  static Op op(const checks::OpDef& op) { return Op({std::shared_ptr<void>(), &op}); }
+  static Op owned(std::shared_ptr<const checks::OpDef> op) { return Op(std::move(op)); }
   static const checks::OpDef& of(const Op& op) { return *op.op_; }
   static Report report(std::shared_ptr<const Report::State> state) { return Report(std::move(state)); }
   static const Report::State& of(const Report& report) { return *report.state_; }
@@ -204,7 +206,8 @@ Report run_chosen(const std::vector<Op>& ops, const Options& given) {
                   .device = options.device,
                   .device_text = tools::require_device(options.device),
                   .data = options.data,
-                  .inputs = options.inputs};
+                  .inputs = options.inputs,
+                  .again_case = given.again};
   tools::Selection selection = tools::select_cases(options);
   keep_only(ops, selection);
   if (selection.cases.empty()) throw UsageError(tools::nothing_selected(options));
@@ -263,6 +266,40 @@ Library load_plugin(const std::string& path) {
   });
 }
 
+Library describe(const ac_plugin& description, const std::string& name) {
+  return with_public_errors([&] {
+    if (name.empty()) throw UsageError("[describe] got no name, want one for messages");
+    std::vector<checks::RefusedOp> refused;
+    Library out{.path = name, .ops = {}, .refused = {}};
+    for (checks::OpDef& op : checks::ops_of(&description, name, &refused)) {
+      op.plugin = name;
+      out.ops.push_back(Internals::owned(std::make_shared<const checks::OpDef>(std::move(op))));
+    }
+    for (const checks::RefusedOp& one : refused) out.refused.push_back(one.why);
+    return out;
+  });
+}
+
+std::vector<CaseTensor> inputs_of(const Op& op, const std::string& case_name) {
+  return with_public_errors([&] {
+    tools::CheckOptions options;
+    options.verb = "check";
+    if (!op.library().empty()) options.plugin_ops = {&Internals::of(op)};
+    const checks::Case item = tools::parse_case(options, case_name);
+    const OpSignature& signature = item.op->signature;
+    std::vector<CaseTensor> out;
+    for (const TensorSpec& spec : signature.inputs) {
+      if (!item.call.has(spec)) continue;
+      const Shape shape = item.call.shape(spec);
+      out.push_back({.name = spec.name,
+                     .dtype = ampcheck::name(item.call.dtype(spec)),
+                     .shape = {shape.extent, shape.extent + shape.rank},
+                     .values = checks::input_values(signature, item.call, spec)});
+    }
+    return out;
+  });
+}
+
 const char* name(Verdict verdict) { return ampcheck::name(static_cast<ampcheck::Verdict>(verdict)); }
 bool convicts(Verdict verdict) { return ampcheck::convicts(static_cast<ampcheck::Verdict>(verdict)); }
 
@@ -292,6 +329,11 @@ Report run(const Op& op, const Options& options) { return run(std::vector<Op>{op
 std::string to_json(const Report& report) {
   const Internals::State& state = Internals::of(report);
   return tools::json_report(state.report, state.facts);
+}
+
+std::string to_text(const Report& report) {
+  const Internals::State& state = Internals::of(report);
+  return tools::console_report(state.report, state.facts, {});
 }
 
 }  // namespace ampcheck::check

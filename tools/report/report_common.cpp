@@ -26,6 +26,8 @@ std::string range_of(const std::string& case_name) {
 
 std::string replay_line(const CaseResult& result, const RunFacts& facts) {
   if (!facts.again.empty()) return facts.again;
+  if (const std::size_t at = facts.again_case.find("{}"); at != std::string::npos)
+    return std::string(facts.again_case).replace(at, 2, result.name);
   std::string out =
       "ampcheck replay " + (result.plugin.empty() ? "" : shell_word(result.plugin) + " ") + "'" + result.name + "'";
   if (facts.device != Device::cpu) out += std::string(" --device ") + name(facts.device);

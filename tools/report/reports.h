@@ -33,7 +33,8 @@ struct RunFacts {
   std::string inputs = {};  ///< --inputs as given: file of the user's tensors
   bool as_written = false;  ///< --as-written
   std::vector<GateLine> gate = {};
-  std::string again = {};  ///< the line that re-runs what is no case of its own; empty: `replay`
+  std::string again = {};       ///< the line that re-runs what is no case of its own; empty: `replay`
+  std::string again_case = {};  ///< a line that re-runs a case, {} in place of its name; empty: `replay`
 };
 
 struct Totals {

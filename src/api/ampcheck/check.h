@@ -39,6 +39,7 @@
 namespace ampcheck::checks {
 struct OpDef;
 }
+struct ac_plugin;
 
 /// Checks of kernels, and their reports.
 namespace ampcheck::check {
@@ -63,8 +64,8 @@ struct EnvironmentError : Error {
 
 // ---- Ops ------------------------------------------------------------------------------------------------------------
 
-/// An op that can be checked: built in, planted, or of a library. A value: copies are the same op. It stays valid until
-/// the program ends.
+/// An op that can be checked: built in, planted, of a library, or described by the program itself. A value: copies are
+/// the same op. What describe() gave lives as long as the last copy, all others until the program ends.
 class Op {
  public:
   /// "softmax"; of a planted fault or a correct variant "softmax.dropped_tail".
@@ -81,8 +82,8 @@ class Op {
 
  private:
   friend struct Internals;
-  explicit Op(const checks::OpDef* op) : op_(op) {}
-  const checks::OpDef* op_;
+  explicit Op(std::shared_ptr<const checks::OpDef> op) : op_(std::move(op)) {}
+  std::shared_ptr<const checks::OpDef> op_;
 };
 
 /// All built-in ops, in the order in which `ampcheck list` prints them; without the planted ones.
@@ -107,6 +108,24 @@ struct Library {
 /// @throws EnvironmentError if it cannot be loaded.
 /// @throws UsageError if it describes no valid op.
 Library load_plugin(const std::string& path);
+
+/// Ops that the calling program describes itself, with kernels of its own: what ampcheck_plugin_v1 of a library would
+/// return (ampcheck/ampcheck_op.h). The description is copied; what ac_op::user points to must live as long as the ops.
+/// `name` stands for the library in messages and in Op::library(), and may not be empty. Runs no kernel.
+/// @throws UsageError if it describes no valid op.
+Library describe(const ac_plugin& description, const std::string& name);
+
+/// A tensor of a case, row-major.
+struct CaseTensor {
+  std::string name;                 ///< As the op names it.
+  std::string dtype;                ///< Its dtype in this case.
+  std::vector<std::int64_t> shape;  ///< Its extents.
+  std::vector<double> values;       ///< All of them exact in that dtype.
+};
+
+/// What a case gives to the kernel: the inputs that are there, in the op's order.
+/// @throws UsageError for a name that is no case of this op.
+std::vector<CaseTensor> inputs_of(const Op& op, const std::string& case_name);
 
 // ---- What is run ----------------------------------------------------------------------------------------------------
 
@@ -167,6 +186,9 @@ struct Options {
   /// always do.
   std::string worker_program;
   double timeout = 60;  ///< Seconds that a case may take in a worker.
+
+  /// How a reader of the report runs a case again: a line in which {} stands for its name. Empty: `ampcheck replay`.
+  std::string again;
 
   /// Called after each case, from one thread at a time; null: not called.
   std::function<void(const Progress&)> progress;
@@ -301,5 +323,8 @@ Report run(const Op& op, const Options& options = {});
 /// The report as `ampcheck check --json` writes it: schema "ampcheck.check/1", UTF-8, with a final end of line. Numbers
 /// whose bits matter are hexadecimal floats in strings.
 std::string to_json(const Report& report);
+
+/// The report as `ampcheck check` prints it, without colours.
+std::string to_text(const Report& report);
 
 }  // namespace ampcheck::check

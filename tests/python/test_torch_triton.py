@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Triton functions in interpreter mode, without a GPU: right ones pass, three broken ones each are found."""
+
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
+
+import ampcheck
+import pytest
+import torch
+
+triton = pytest.importorskip("triton")
+import triton.language as tl  # noqa: E402
+
+
+@triton.jit
+def softmax_kernel(x, y, columns, MASKED: tl.constexpr, BF16: tl.constexpr, SHIFT: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    inside = at < columns
+    value = tl.load(x + row * columns + at, mask=inside, other=float("-inf")).to(tl.float32)
+    if SHIFT:
+        value = value - tl.max(value, 0)
+    e = tl.exp(value)
+    if BF16:
+        e = e.to(tl.bfloat16).to(tl.float32)
+    stored = inside if MASKED else at < columns // 4 * 4
+    tl.store(y + row * columns + at, e / tl.sum(e, 0), mask=stored)
+
+
+@triton.jit
+def rms_kernel(x, weight, y, columns, eps, FAULT: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    inside = at < columns
+    value = tl.load(x + row * columns + at, mask=inside, other=0.0).to(tl.float32)
+    square = value * value
+    if FAULT == 1:  # the tail is no part of the sum
+        square = tl.where(at < columns // 4 * 4, square, 0.0)
+    if FAULT == 2:  # lower precision than declared
+        square = square.to(tl.bfloat16).to(tl.float32)
+    mean = tl.sum(square, 0) / columns
+    if FAULT != 3:  # the epsilon is missing
+        mean = mean + eps
+    scale = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(y + row * columns + at, value / tl.sqrt(mean) * scale, mask=inside)
+
+
+def softmax(x, masked=True, bf16=False, shift=True):
+    y = torch.zeros_like(x)
+    softmax_kernel[(x.shape[0],)](x, y, x.shape[1], masked, bf16, shift, triton.next_power_of_2(x.shape[1]))
+    return y
+
+
+def rms(x, weight, fault=0):
+    y = torch.empty_like(x)
+    rms_kernel[(x.shape[0],)](x, weight, y, x.shape[1], 1e-6, fault, triton.next_power_of_2(x.shape[1]))
+    return y
+
+
+def eager_rms(x, weight):
+    wide = x.float()
+    return (wide / torch.sqrt((wide * wide).mean(-1, keepdim=True) + 1e-6) * weight.float()).to(x.dtype)
+
+
+def check(f, reference, *examples):
+    # The interpreter is slow: small arrays.
+    dims = {"N": ampcheck.Dim(most=6), "M": ampcheck.Dim(most=40)}
+    return ampcheck.check(f, reference=reference, inputs=list(examples), regimes="quick", backward=False, dims=dims)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_right_kernels_pass(dtype):
+    x = torch.randn(4, 20).to(dtype)
+    r = check(softmax, lambda x: torch.softmax(x, -1), x)
+    assert r, r
+    r = check(rms, eager_rms, x, torch.ones(20, dtype=dtype))
+    assert r, r
+
+
+def test_the_interpreter_truncates_to_bf16():
+    """Triton's interpreter cuts the digits off where a GPU rounds; that, and nothing else, is what is found."""
+    x = torch.randn(4, 20).bfloat16()
+    r = check(rms, eager_rms, x, torch.ones(20, dtype=torch.bfloat16))
+    assert r or {f.code for f in r.findings} <= {"AC305"}, r
+
+
+@pytest.mark.parametrize("fault", [{"masked": False}, {"bf16": True}, {"shift": False}])
+def test_broken_softmax_is_found(fault):
+    r = check(lambda x: softmax(x, **fault), lambda x: torch.softmax(x, -1), torch.randn(4, 20))
+    assert r.findings, r
+
+
+@pytest.mark.parametrize("fault", [1, 2, 3])
+def test_broken_rms_norm_is_found(fault):
+    r = check(lambda x, weight: rms(x, weight, fault), eager_rms, torch.randn(4, 20), torch.ones(20))
+    assert r.findings, r

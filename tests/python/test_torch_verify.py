@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ampcheck verify`: KernelBench's files and pairs of functions, as text, JSON and exit codes."""
+
+import json
+
+import pytest
+from ampcheck.verify import main
+
+PROBLEM = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def __init__(self, features, eps=1e-3):
+        super().__init__()
+        self.eps, self.weight, self.linear = eps, nn.Parameter(torch.ones(features)), nn.Linear(features, 12)
+    def forward(self, x):
+        rms = torch.sqrt(torch.mean(x ** 2, dim=-1, keepdim=True) + self.eps)
+        return torch.relu(self.linear(x / rms * self.weight))
+batch, features = 4096, 64
+def get_inputs():
+    return [torch.rand(batch, 4096, features)]
+def get_init_inputs():
+    return [features]
+"""
+SOLUTION = PROBLEM.replace("class Model", "class ModelNew")
+FAULTS = {
+    "right": (SOLUTION, 0, "ROUNDING"),
+    "by_reciprocal": (SOLUTION.replace("x / rms", "x * (1 / rms)"), 0, "ROUNDING"),
+    "missing_term": (SOLUTION.replace(" + self.eps", ""), 1, "BUG"),
+    "factor": (SOLUTION.replace("x / rms", "x / rms * 1.1"), 1, "BUG"),
+    "small_factor": (SOLUTION.replace("x / rms", "x / rms * 1.001"), 1, None),  # too few digits would explain it, too
+    "weight_is_one": (SOLUTION.replace(" * self.weight", ""), 1, "BUG"),
+    "tail": (SOLUTION.replace("return torch.relu(", "return torch.nn.functional.pad(torch.relu(").replace(
+        "self.weight))", "self.weight))[..., :-1], (0, 1))"), 1, "BUG"),
+    "bf16": (SOLUTION.replace("x ** 2", "(x ** 2).bfloat16()"), 1, None),
+    "raises": (SOLUTION.replace("return torch.relu", "raise ValueError('no')\n        return torch.relu"), 1, "CRASH"),
+    "other_parameters": (SOLUTION.replace("self.linear", "self.dense"), 2, None),
+}
+
+
+@pytest.fixture
+def files(tmp_path):
+    def write(name, text):
+        path = tmp_path / f"{name}.py"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_kernelbench_files(files, capsys, name):
+    text, code, verdict = FAULTS[name]
+    got = main([files("problem", PROBLEM), files(name, text), "--json", "--regimes", "quick"])
+    out = capsys.readouterr()
+    assert got == code, out
+    if code == 2:
+        assert "parameter" in out.err and not out.out
+        return
+    result = json.loads(out.out)
+    assert result["schema"] == "ampcheck.verify/1"
+    assert result["verdict"] == ("right" if code == 0 else "wrong")
+    assert verdict is None or result["class"] == verdict
+    if result["counterexample"] is not None:
+        example = result["counterexample"]
+        assert example["inputs"].keys() >= {"x", "weight"} and example["low"] <= example["want"] <= example["high"]
+        assert not example["low"] <= example["got"] <= example["high"]
+
+
+def test_the_seed_is_secret_and_replays(files, capsys):
+    arguments = [files("problem", PROBLEM), files("wrong", FAULTS["factor"][0]), "--json", "--regimes", "quick"]
+    first, second = (main(arguments), json.loads(capsys.readouterr().out))[1], None
+    main(arguments)
+    second = json.loads(capsys.readouterr().out)
+    assert first["seed"] != second["seed"]
+    assert first["counterexample"]["case"] != second["counterexample"]["case"]
+    main([*arguments, "--seed", first["seed"]])
+    again = json.loads(capsys.readouterr().out)
+    for result in (first, again):
+        del result["seconds"], result["notes"]
+    assert again == first
+
+
+def test_functions_of_files(files, capsys):
+    theirs = files("theirs", "import torch\ndef norm(x, weight):\n    return x / x.abs().amax(-1, keepdim=True) * weight\n")
+    ours = files("ours", "import torch\ndef norm(x, weight):\n    return x / x.amax(-1, keepdim=True) * weight\n")
+    assert main([f"{theirs}:norm", f"{theirs}:norm", "--regimes", "quick"]) == 0
+    assert capsys.readouterr().out.startswith("RIGHT")
+    assert main([f"{theirs}:norm", f"{ours}:norm", "--regimes", "quick"]) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("WRONG  BUG AC101") and "smallest" in text and "--seed" in text
+
+
+def test_misuse(files, capsys):
+    problem = files("problem", PROBLEM)
+    assert main([problem]) == 2
+    assert main([problem, "nothing.py"]) == 2
+    assert main([problem, f"{problem}:Model"]) == 2
+    assert main([files("sine", PROBLEM.replace("torch.relu", "torch.sin")), problem]) == 2
+    assert "sin.default at sine.py" in capsys.readouterr().err

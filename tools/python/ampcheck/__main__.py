@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program `ampcheck`: `verify` in Python, everything else in the program that comes with this package."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ._check import program
+
+
+def main() -> int:
+    if len(sys.argv) > 1 and sys.argv[1] == "verify":
+        from .verify import main as verify
+
+        return verify(sys.argv[2:])
+    os.execv(program(), ["ampcheck", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Python function as the kernel of an op."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ._core import UsageError
+from ._frames import Memory
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class KernelFailed(Exception):
+    """What the function raised, as one line for the finding: type, text, and the caller's own line."""
+
+    def __init__(self, error: BaseException) -> None:
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_HERE)]
+        own = [f for f in frames if "site-packages" not in f.filename] or frames
+        if own:
+            said += f" ({os.path.basename(own[-1].filename)}:{own[-1].lineno})"
+        self.ampcheck_said = " ".join(said.split())
+        super().__init__(self.ampcheck_said)
+
+
+def parameters_of(f: Callable[..., Any]) -> list[str] | None:
+    """The names of the parameters that can be given by position; None where Python cannot say."""
+    try:
+        signature = inspect.signature(getattr(f, "forward", f) if hasattr(f, "named_parameters") else f)
+    except (TypeError, ValueError):
+        return None
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
+    return [p.name for p in signature.parameters.values() if p.kind in kinds]
+
+
+def _takes(f: Callable[..., Any], name: str) -> bool:
+    try:
+        found = inspect.signature(f).parameters
+    except (TypeError, ValueError):
+        return False
+    return name in found and found[name].kind != inspect.Parameter.POSITIONAL_ONLY or any(
+        p.kind == inspect.Parameter.VAR_KEYWORD for p in found.values())
+
+
+class Call:
+    """How the function is called: each of its arguments is an input of the op (by its number) or a constant."""
+
+    def __init__(self, f: Callable[..., Any], slots: Sequence[tuple[str, int | None, Any]], by_name: bool,
+                 attributes: Sequence[str]) -> None:
+        self.f = f
+        self.slots = slots  # (argument, number of the input or None, constant)
+        self.by_name = by_name
+        self.attributes = attributes
+        self.passed = [name for name in attributes if _takes(f, name)]
+
+    def __call__(self, tensors: Sequence[Any], attributes: Sequence[float]) -> list[Any]:
+        values = [constant if at is None else tensors[at] for _, at, constant in self.slots]
+        named = {name: value for name, value in zip(self.attributes, attributes) if name in self.passed}
+        if self.by_name:
+            named.update({name: value for (name, _, _), value in zip(self.slots, values)})
+            values = []
+        got = self.f(*values, **named)
+        return list(got) if isinstance(got, (tuple, list)) else [got]
+
+
+class Kernel:
+    """The two functions that the judge calls; see described_op.h."""
+
+    def __init__(self, frame: Any, call: Call, booleans: Sequence[bool], outputs: Sequence[str], inputs: Sequence[str],
+                 picked: Sequence[int] | None = None) -> None:
+        self._frame = frame
+        self._call = call
+        self._booleans = booleans
+        self._outputs = outputs
+        self._inputs = inputs
+        self._picked = picked  # which results of the function are outputs of the op
+        self._backward: Callable[..., Any] | None = None
+
+    def _taken(self, inputs: Sequence[Memory | None]) -> list[Any]:
+        return [None if memory is None else self._frame.taken(at, memory, self._booleans[at])
+                for at, memory in enumerate(inputs)]
+
+    def _results(self, tensors: Sequence[Any], attributes: Sequence[float]) -> list[Any]:
+        got = self._call(tensors, attributes)
+        if self._picked is not None and max(self._picked) < len(got):
+            got = [got[at] for at in self._picked]
+        if len(got) != len(self._outputs):
+            raise ValueError(f"the function returned {len(got)} results, want {len(self._outputs)}")
+        return got
+
+    def forward(self, storage: str, inputs: list[Memory | None], outputs: list[Memory], attributes: list[float]) -> None:
+        try:
+            tensors = self._taken(inputs)
+            with self._frame.quiet():
+                results = self._results(tensors, attributes)
+            for got, memory, name in zip(results, outputs, self._outputs):
+                self._frame.put(got, memory, f"result '{name}'")
+            for tensor, given in zip(tensors, inputs):
+                if given is not None:
+                    self._frame.changed(tensor, given)
+        except Exception as error:
+            raise KernelFailed(error) from error
+
+    def backward(self, storage: str, inputs: list[Memory | None], cotangents: list[Memory],
+                 gradients: list[Memory | None], attributes: list[float]) -> None:
+        try:
+            tensors = self._taken(inputs)
+            arriving = [self._frame.taken(f"d{name}", memory, False) for name, memory in zip(self._outputs, cotangents)]
+            wanted = [memory is not None for memory in gradients]
+            with self._frame.quiet():
+                got = self._gradients(tensors, wanted, arriving, attributes)
+            for gradient, given, name in zip(got, gradients, self._inputs):
+                if given is None:
+                    continue
+                if gradient is None:  # by autograd's convention: nothing flows
+                    given[0][:] = bytes(len(given[0]))
+                else:
+                    self._frame.put(gradient, given, f"gradient 'd{name}'")
+        except Exception as error:
+            raise KernelFailed(error) from error
+
+    def _gradients(self, tensors: list[Any], wanted: list[bool], arriving: list[Any],
+                   attributes: list[float]) -> list[Any]:
+        if self._backward is None:
+            return self._autograd(tensors, wanted, arriving, attributes)
+        got = self._backward(tensors, wanted, arriving, attributes)
+        if isinstance(got, dict):
+            got = [got.get(f"d{name}") for name in self._inputs]
+        got = list(got) if isinstance(got, (tuple, list)) else [got]
+        if len(got) == sum(wanted) and len(got) != len(self._inputs):
+            given = iter(got)
+            got = [next(given) if want else None for want in wanted]
+        if len(got) != len(self._inputs):
+            raise ValueError(f"backward returned {len(got)} gradients, want {len(self._inputs)}, one for each input")
+        return got
+
+    def _autograd(self, tensors: list[Any], wanted: list[bool], arriving: list[Any], attributes: list[float]) -> list[Any]:
+        backward = self._frame.autograd(lambda leaves: self._results(leaves, attributes))
+        return list(backward(tensors, wanted, arriving))
+
+    def use_backward(self, f: Callable[..., Any], attributes: Sequence[str]) -> None:
+        """backward(dy..., x...): gradients that come in, then the inputs; by name where its parameters have these names.
+        It returns the gradients in the order of the inputs, None for one without, or {"dx": ...}."""
+        names = [f"d{name}" for name in self._outputs] + list(self._inputs)
+        known = parameters_of(f) or []
+        by_name = set(names) <= set(known)
+        passed = [name for name in attributes if _takes(f, name)]
+        if not by_name and known and len(known) < len(names):
+            raise UsageError(f"[backward] got a function of ({', '.join(known)}), want ({', '.join(names)})")
+
+        def call(tensors: list[Any], wanted: list[bool], arriving: list[Any], values: Sequence[float]) -> Any:
+            arguments = [*arriving, *tensors]
+            named = {name: value for name, value in zip(attributes, values) if name in passed}
+            if by_name:
+                return f(**dict(zip(names, arguments)), **named)
+            return f(*arguments, **named)
+
+        self._backward = call

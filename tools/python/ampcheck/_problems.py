@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `ampcheck verify` reads: a function of a file, or a pair of KernelBench files."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ._core import UsageError
+
+
+@dataclass
+class Problem:
+    """A solution beside its reference, both functions of the same arguments."""
+
+    name: str
+    solution: Callable[..., Any]
+    reference: Callable[..., Any]
+    arguments: list[Any]  # for the trace: fake tensors of the problem's own extents, or real ones
+    names: list[str]
+    roles: dict[str, str]
+
+
+def load(path: str) -> ModuleType:
+    """A Python file as a module of its own."""
+    if not os.path.isfile(path):
+        raise UsageError(f"[verify] got '{path}', which is no file")
+    name = f"ampcheck_verified_{len(sys.modules)}_{os.path.splitext(os.path.basename(path))[0]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"[verify] got '{path}', want a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and Triton look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def _member(module: ModuleType, path: str, name: str) -> Any:
+    if not hasattr(module, name):
+        raise UsageError(f"[verify] got '{path}' without {name}, want it there")
+    return getattr(module, name)
+
+
+def _argument_names(f: Callable[..., Any], count: int) -> list[str]:
+    from ._kernel import parameters_of
+
+    known = [n for n in parameters_of(f) or [] if n != "self"]
+    return [known[i] if i < len(known) else f"x{i}" for i in range(count)]
+
+
+def _role(name: str, shape: tuple[int, ...]) -> str:
+    """Of a module's parameter: what scales is about 1, what is added about 0."""
+    last = name.rsplit(".", 1)[-1]
+    if "bias" in last or last in ("beta", "shift", "running_mean"):
+        return "bias"
+    return "weight" if len(shape) <= 1 and ("weight" in last or last in ("gamma", "scale")) else "data"
+
+
+def _as_function(module: torch.nn.Module, inputs: int, state: list[str]) -> Callable[..., Any]:
+    """A module as a function of its inputs and of its parameters and buffers."""
+
+    def run(*arguments: Any) -> Any:
+        own = dict(zip(state, arguments[inputs:]))
+        return torch.func.functional_call(module, own, tuple(arguments[:inputs]))
+
+    run.__name__ = type(module).__name__
+    return run
+
+
+def kernelbench(problem: str, solution: str, seed: int) -> Problem:
+    """KernelBench's files: Model, get_inputs and get_init_inputs in the one, ModelNew in the other."""
+    theirs, ours = load(problem), load(solution)
+    init = getattr(theirs, "get_init_inputs", list)
+
+    def made(kind: Any) -> torch.nn.Module:
+        torch.manual_seed(seed)
+        module = kind(*init())
+        return module.eval()
+
+    model = made(_member(theirs, problem, "Model"))
+    new = made(_member(ours, solution, "ModelNew" if hasattr(ours, "ModelNew") else "Model"))
+    state = [n for n, x in {**dict(model.named_parameters()), **dict(model.named_buffers())}.items()
+             if x.is_floating_point()]
+    other = {**dict(new.named_parameters()), **dict(new.named_buffers())}
+    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    unlike = [n for n in state if n not in other or other[n].shape != own[n].shape]
+    if unlike:
+        raise UsageError(f"[verify] got a solution without the parameter '{unlike[0]}' of {list(own[unlike[0]].shape)}, want "
+                         "the same parameters as the reference's")
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():  # the problem's own extents may take gigabytes
+        inputs = list(_member(theirs, problem, "get_inputs")())
+    names = _argument_names(model.forward, len(inputs))
+    clean = [n.replace(".", "_") for n in state]
+    clean = [f"{n}_" if n in names else n for n in clean]
+    roles = {c: _role(n, tuple(own[n].shape)) for c, n in zip(clean, state)}
+    return Problem(os.path.splitext(os.path.basename(solution))[0], _as_function(new, len(inputs), state),
+                   _as_function(model, len(inputs), state), [*inputs, *(own[n].detach() for n in state)], names + clean,
+                   roles)
+
+
+def functions(problem: str, solution: str) -> Problem:
+    """FILE:FUNCTION against FILE:FUNCTION; inputs are get_inputs() of the problem's file, or guessed by name."""
+    from ._examples import guess
+
+    (their_file, their_name), (our_file, our_name) = problem.rsplit(":", 1), solution.rsplit(":", 1)
+    theirs, ours = load(their_file), load(our_file)
+    reference, f = _member(theirs, their_file, their_name), _member(ours, our_file, our_name)
+    if hasattr(theirs, "get_inputs"):
+        inputs = list(theirs.get_inputs())
+    else:
+        inputs = list(guess(f, reference, set()).values())
+    return Problem(our_name, f, reference, inputs, _argument_names(reference, len(inputs)), {})
+
+
+def read(problem: str, solution: str, seed: int) -> Problem:
+    pairs = [":" in os.path.basename(path) for path in (problem, solution)]
+    if all(pairs):
+        return functions(problem, solution)
+    if any(pairs):
+        raise UsageError("[verify] got one file and one function, want FILE FILE or FILE:FUNCTION FILE:FUNCTION")
+    return kernelbench(problem, solution, seed)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a check found, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Element:
+    """One element outside of its interval."""
+
+    index: tuple[int, ...]
+    got: float
+    want: float
+    ulp: float
+    low: float
+    high: float
+    interval_from: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A failing case in short: the check that decides it. index, got, want, low and high are of the worst element, None
+    where the finding is of no element (a crash, a changed input)."""
+
+    verdict: str
+    code: str
+    case: str
+    check: str
+    tensor: str
+    cause: str
+    note: str
+    worst: list[Element]
+    smallest_case: str
+    values: str
+    _inputs: Callable[[str], dict[str, Any]] = field(repr=False, compare=False)
+
+    @property
+    def index(self) -> tuple[int, ...] | None:
+        return self.worst[0].index if self.worst else None
+
+    @property
+    def got(self) -> float | None:
+        return self.worst[0].got if self.worst else None
+
+    @property
+    def want(self) -> float | None:
+        return self.worst[0].want if self.worst else None
+
+    @property
+    def low(self) -> float | None:
+        return self.worst[0].low if self.worst else None
+
+    @property
+    def high(self) -> float | None:
+        return self.worst[0].high if self.worst else None
+
+    @property
+    def smallest(self) -> dict[str, Any]:
+        """The inputs of the smallest case that fails alike (of this case, where none smaller was found), as arrays."""
+        return self._inputs(self.smallest_case or self.case)
+
+    def __str__(self) -> str:
+        out = f"{self.verdict} {self.code} {self.check} in '{self.case}'"
+        if self.worst:
+            out += f": at {list(self.worst[0].index)} got {self.got!r}, allowed [{self.low!r}, {self.high!r}]"
+        return out + (f"; {self.cause}" if self.cause else f"; {self.note}" if self.note else "")
+
+
+class Report:
+    """True iff everything that was chosen ran and nothing failed. str() is the report that the program prints."""
+
+    def __init__(self, core: Any, *, formula: str, seed: int, notes: list[str], inputs: Callable[[str], dict[str, Any]]):
+        self._core = core
+        #: The formula that the function was judged by: `ampcheck check --formula` takes it.
+        self.formula = formula
+        #: The first seed of the data.
+        self.seed = seed
+        #: What a reader should know of the run as a whole.
+        self.notes: list[str] = [*notes, *core.notes]
+        self._own_notes = notes
+        self.findings: list[Finding] = [_finding(one, inputs) for one in core.findings]
+
+    @property
+    def passed(self) -> bool:
+        return bool(self._core.passed)
+
+    @property
+    def seconds(self) -> float:
+        return float(self._core.seconds)
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """cases, passed, failed, skipped, elements, blind."""
+        return dict(self._core.totals)
+
+    def to_json(self) -> str:
+        """The report as `ampcheck check --json` writes it: schema ampcheck.check/1."""
+        return str(self._core.to_json())
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __str__(self) -> str:
+        return str(self._core.to_text()) + "".join(f"note: {note}\n" for note in self._own_notes)
+
+    def __repr__(self) -> str:
+        totals = self.totals
+        return f"<ampcheck.Report: {totals['cases']} cases, {totals['failed']} failed, seed {self.seed}>"
+
+
+def _finding(from_: dict[str, Any], inputs: Callable[[str], dict[str, Any]]) -> Finding:
+    return Finding(verdict=from_["verdict"], code=from_["code"], case=from_["case"], check=from_["check"],
+                   tensor=from_["tensor"], cause=from_["cause"], note=from_.get("note", ""),
+                   worst=[Element(**element) for element in from_["worst"]], smallest_case=from_.get("smallest", ""),
+                   values=from_.get("values", ""), _inputs=inputs)

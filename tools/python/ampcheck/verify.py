@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ampcheck verify PROBLEM SOLUTION: a verdict that a benchmark, an agent or a reward can use."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import secrets
+import sys
+import time
+from typing import Any
+
+from . import _check
+from ._core import EnvironmentError, UsageError
+from ._report import Report
+
+_HINTS = {
+    "AC101": "compute the counterexample by hand: the formula is the reference, the interval is what rounding may do",
+    "AC102": "something overflows or divides by zero where the reference does not: subtract the maximum, keep the epsilon",
+    "AC103": "a NaN or infinity of the inputs is hidden: maxima and masks must pass it on",
+    "AC301": "keep partial sums in fp32 and round once, when the result is stored",
+    "AC302": "keep intermediates in fp32 and round once, when the result is stored",
+    "AC401": "some elements are not written: look at the mask of the last block",
+    "AC403": "do not write to the inputs",
+    "AC404": "the result depends on what was there before: initialise it, and keep nothing from call to call",
+    "AC501": "the kernel fails at extents that the reference takes",
+}
+_MOST_SHOWN = 64
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ampcheck verify", description="Judges a solution by its reference, at inputs drawn from a secret seed.",
+        epilog="Exit codes: 0 right, 1 wrong, 2 usage (a reference that is no formula, too), 4 nothing was judged, 5 the "
+               "budget ended first, 6 something is not installed.")
+    parser.add_argument("problem", help="a KernelBench file (Model, get_inputs), or FILE:FUNCTION")
+    parser.add_argument("solution", help="a KernelBench solution (ModelNew), or FILE:FUNCTION")
+    parser.add_argument("--json", action="store_true", help="JSON on stdout: ampcheck.verify/1")
+    parser.add_argument("--seed", type=int, help="a seed that was printed: draws the same cases again")
+    parser.add_argument("--regimes", choices=["quick", "standard", "all"], default="standard")
+    parser.add_argument("--budget", type=float, default=20, metavar="SECONDS", help="after which no further case starts (20)")
+    parser.add_argument("--dtype", action="append", default=[], metavar="TYPE",
+                        help="storage types to judge (default: that of the problem's inputs)")
+    parser.add_argument("--backward", action="store_true", help="judge the gradients, too")
+    parser.add_argument("--jobs", type=int, default=0)
+    return parser
+
+
+def judge(problem: Any, args: argparse.Namespace, seed: int) -> Report:
+    """Traces the reference at the problem's own extents and judges the solution at drawn ones."""
+    import torch
+
+    from ._aten import Refused
+    from ._torch_reference import small_examples, symbols_of, trace_reference
+
+    try:
+        trace = trace_reference(problem.reference, problem.arguments, problem.names)
+    except Refused as refused:
+        raise UsageError(str(refused)) from None
+    draw = random.Random(seed)
+    examples = small_examples(trace, problem.arguments, draw)
+    asked = _check.request(problem.solution, examples, None, problem.reference)
+    for (_, at, _), name in zip(asked.slots, problem.names):
+        if at is not None:
+            asked.tensors[at].name = name
+    asked.slots = [(name, at, value) for (_, at, value), name in zip(asked.slots, problem.names)]
+    for tensor, symbols in zip(asked.tensors, symbols_of(asked, trace)):
+        tensor.symbols = symbols
+    asked.notes += trace.notes
+    from ._torch_reference import find_domains
+
+    find_domains(asked, problem.reference)
+    with torch.no_grad() if not args.backward else torch.enable_grad():
+        plan = _check.make_plan(
+            asked, trace.formula, outputs=trace.outputs, backward=None if args.backward else False, dims=None,
+            roles={n: r for n, r in problem.roles.items() if n in {t.name for t in asked.tensors}}, domains=None, contract=None,
+            rows=None, dtypes=args.dtype, name=_check.op_name(problem.solution) if problem.name is None else
+            _clean(problem.name), extents=(trace.extents, trace.limits), forms=trace.forms, draw=draw)
+    wanted = _check.Wanted(regimes=args.regimes, seed=1 + seed % (2**31), budget_s=args.budget, jobs=args.jobs)
+    return _check.run_plan(plan, asked, wanted)
+
+
+def _clean(name: str) -> str:
+    out = "".join(c if c.isalnum() else "_" for c in name)
+    return out if out[:1].isalpha() else f"f_{out}"
+
+
+def _numbers(value: float | None) -> Any:
+    """JSON has no NaN and no infinity."""
+    return value if value is None or value - value == 0 else str(value)
+
+
+def counterexample(report: Report) -> dict[str, Any] | None:
+    """The smallest failing case, with its inputs where they are few."""
+    if not report.findings:
+        return None
+    found = report.findings[0]
+    inputs = {}
+    for name, array in found.smallest.items():
+        flat = array.double().reshape(-1).tolist() if hasattr(array, "double") else array.astype(float).reshape(-1).tolist()
+        inputs[name] = {"shape": list(array.shape), "values": [_numbers(v) for v in flat] if len(flat) <= _MOST_SHOWN else None}
+    return {"case": found.case, "smallest_case": found.smallest_case or found.case, "tensor": found.tensor,
+            "index": list(found.index) if found.index is not None else None, "got": _numbers(found.got),
+            "want": _numbers(found.want), "low": _numbers(found.low), "high": _numbers(found.high), "inputs": inputs,
+            "values": found.values}
+
+
+def result_of(report: Report, seed: int, seconds: float) -> dict[str, Any]:
+    first = report.findings[0] if report.findings else None
+    totals = report.totals
+    judged = totals["passed"] + totals["failed"] > 0
+    return {"schema": "ampcheck.verify/1", "verdict": "wrong" if first else "right" if report.passed else "incomplete",
+            "class": first.verdict if first else "ROUNDING" if judged else "SKIPPED", "code": first.code if first else "",
+            "cause": (first.cause or first.note) if first else "", "hint": _HINTS.get(first.code, "") if first else "",
+            "counterexample": counterexample(report), "cases": totals["cases"], "failed": totals["failed"],
+            "elements": totals["elements"], "blind": totals["blind"], "seconds": round(seconds, 3), "seed": str(seed),
+            "formula": report.formula, "notes": report.notes}
+
+
+def failed_at_once(error: Exception, seed: int, seconds: float) -> dict[str, Any]:
+    """A solution that raises, or returns something else, at the first call."""
+    return {"schema": "ampcheck.verify/1", "verdict": "wrong", "class": "CRASH", "code": "AC501", "cause": str(error),
+            "hint": _HINTS["AC501"], "counterexample": None, "cases": 0, "failed": 0, "elements": 0, "blind": 0,
+            "seconds": round(seconds, 3), "seed": str(seed), "formula": "", "notes": []}
+
+
+def text_of(result: dict[str, Any], again: str) -> str:
+    lines = [f"{result['verdict'].upper()}  {result['class']} {result['code']}".rstrip()]
+    example = result["counterexample"]
+    if result["cause"]:
+        lines.append(f"  cause   {result['cause']}")
+    if example is not None:
+        lines.append(f"  case    '{example['case']}'")
+        if example["index"] is not None:
+            lines.append(f"  worst   {example['tensor']} {example['index']}   got {example['got']}   want {example['want']}   "
+                         f"allowed [{example['low']}, {example['high']}]")
+        shapes = ", ".join(f"{n} {x['shape']}" for n, x in example["inputs"].items())
+        lines.append(f"  smallest  {shapes}" + (f": {example['values']}" if example["values"] else ""))
+    if result["hint"]:
+        lines.append(f"  try     {result['hint']}")
+    lines.append(f"  judged  {result['elements']:,} elements of {result['cases']} cases in {result['seconds']:.1f} s, "
+                 f"{result['failed']} failed, {result['blind']:,} elements cannot be judged")
+    lines.append(f"  again   {again}")
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: list[str] | None = None) -> int:
+    try:
+        args = _parser().parse_args(argv)
+    except SystemExit as end:
+        return int(end.code or 0)
+    start = time.monotonic()
+    seed = args.seed if args.seed is not None else secrets.randbits(63)
+    try:
+        from ._problems import read
+
+        problem = read(args.problem, args.solution, seed)
+        try:
+            report = judge(problem, args, seed)
+            result = result_of(report, seed, time.monotonic() - start)
+            code = 0 if report.passed else 1 if report.findings else 4 if not result["elements"] else 5
+        except _check.ExampleError as error:
+            result, code = failed_at_once(error, seed, time.monotonic() - start), 1
+    except UsageError as error:
+        print(f"ampcheck: {error}", file=sys.stderr)
+        return 2
+    except (EnvironmentError, ImportError, OSError) as error:
+        print(f"ampcheck: {error}", file=sys.stderr)
+        return 6
+    again = f"ampcheck verify {args.problem} {args.solution} --seed {seed}"
+    print(json.dumps(result, allow_nan=False) if args.json else text_of(result, again), end="\n" if args.json else "")
+    return code
