@@ -152,56 +152,67 @@ std::string at_an_output(const WrongTensor& wrong, const TensorSpec& spec) {
   return "";
 }
 
+std::string attribute_not_followed(const WrongTensor& wrong, const AttributeSpec& spec) {
+  const OpSignature& signature = wrong.run.op.signature;
+  std::vector<AttributeValue> values{spec.default_value};
+  values.insert(values.end(), spec.other_values.begin(), spec.other_values.end());
+  if (std::holds_alternative<double>(spec.default_value)) values.emplace_back(0.0);
+  const std::string present = value_text(wrong.run.call.attributes.all().at(spec.name));
+  for (const AttributeValue& value : values) {
+    if (value_text(value) == present) continue;
+    OpCall call = wrong.run.call;
+    call.attributes.set(spec.name, value);
+    if (signature.valid && !signature.valid(call.dims, call.attributes)) continue;
+    if (right_for(wrong, call, wrong.run.reference.inputs()))
+      return fmt::format("right for {}={} in place of {}: the attribute is not followed", spec.name, value_text(value),
+                         present);
+  }
+  return "";
+}
+
+std::string without_input(const WrongTensor& wrong, const TensorSpec& spec) {
+  OpCall call = wrong.run.call;
+  call.absent.push_back(spec.name);
+  NamedValues others = wrong.run.reference.inputs();
+  others.erase(spec.name);
+  return right_for(wrong, call, std::move(others))
+             ? fmt::format("right for a call without '{}': the optional input is left out", spec.name)
+             : "";
+}
+
+std::string with_other_indices(const WrongTensor& wrong, const TensorSpec& spec) {
+  const auto bound = wrong.run.call.dims.find(spec.index_dim);
+  const std::int64_t most = bound == wrong.run.call.dims.end() ? INT64_MAX : bound->second - 1;
+  const std::vector<double>& given = wrong.run.reference.inputs().at(spec.name);
+  for (const Slip& slip : kSlips) {
+    NamedValues others = wrong.run.reference.inputs();
+    std::vector<double>& index = others.at(spec.name);
+    for (std::size_t i = 0; i < index.size(); ++i) {
+      const std::int64_t slipped = slip.of(static_cast<std::int64_t>(given[i]), static_cast<std::int64_t>(i), given);
+      index[i] = static_cast<double>(
+          std::clamp<std::int64_t>(slipped, std::min<std::int64_t>(0, static_cast<std::int64_t>(given[i])), most));
+    }
+    if (index != given && right_for(wrong, wrong.run.call, std::move(others)))
+      return fmt::format("right for '{}' with {}", spec.name, slip.words);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string right_for_another_call(const WrongTensor& wrong) {
   if (wrong.pass == Pass::jvp || wrong.pass == Pass::backward_at_saved || wrong.tensor.shape.count() > kLargest ||
       wrong.tensor.saved || wrong.run.accumulates(wrong.tensor.name))
     return "";
-  const OpSignature& signature = wrong.run.op.signature;
-  const NamedValues& inputs = wrong.run.reference.inputs();
-  for (const AttributeSpec& spec : signature.attributes) {
-    std::vector<AttributeValue> values{spec.default_value};
-    values.insert(values.end(), spec.other_values.begin(), spec.other_values.end());
-    if (std::holds_alternative<double>(spec.default_value)) values.emplace_back(0.0);
-    const std::string present = value_text(wrong.run.call.attributes.all().at(spec.name));
-    for (const AttributeValue& value : values) {
-      if (value_text(value) == present) continue;
-      OpCall call = wrong.run.call;
-      call.attributes.set(spec.name, value);
-      if (signature.valid && !signature.valid(call.dims, call.attributes)) continue;
-      if (right_for(wrong, call, inputs))
-        return fmt::format("right for {}={} in place of {}: the attribute is not followed", spec.name,
-                           value_text(value), present);
-    }
-  }
-  for (const TensorSpec& spec : signature.inputs) {
-    if (spec.optional && wrong.run.call.has(spec)) {
-      OpCall call = wrong.run.call;
-      call.absent.push_back(spec.name);
-      NamedValues others = inputs;
-      others.erase(spec.name);
-      if (right_for(wrong, call, others))
-        return fmt::format("right for a call without '{}': the optional input is left out", spec.name);
-    }
+  for (const AttributeSpec& spec : wrong.run.op.signature.attributes)
+    if (const std::string words = attribute_not_followed(wrong, spec); !words.empty()) return words;
+  for (const TensorSpec& spec : wrong.run.op.signature.inputs) {
     if (!wrong.run.call.has(spec)) continue;
-    if (is_float(wrong.run.call.dtype(spec)))
-      if (const std::string words = at_an_output(wrong, spec); !words.empty()) return words;
-    if (spec.role != Role::index && spec.role != Role::target) continue;
-    const auto bound = wrong.run.call.dims.find(spec.index_dim);
-    const std::vector<double>& given = inputs.at(spec.name);
-    for (const Slip& slip : kSlips) {
-      NamedValues others = inputs;
-      std::vector<double>& index = others.at(spec.name);
-      for (std::size_t i = 0; i < index.size(); ++i) {
-        const std::int64_t most = bound == wrong.run.call.dims.end() ? INT64_MAX : bound->second - 1,
-                           slipped = slip.of(static_cast<std::int64_t>(given[i]), static_cast<std::int64_t>(i), given);
-        index[i] = static_cast<double>(
-            std::clamp<std::int64_t>(slipped, std::min<std::int64_t>(0, static_cast<std::int64_t>(given[i])), most));
-      }
-      if (index != given && right_for(wrong, wrong.run.call, std::move(others)))
-        return fmt::format("right for '{}' with {}", spec.name, slip.words);
-    }
+    std::string words = spec.optional ? without_input(wrong, spec) : "";
+    if (words.empty() && is_float(wrong.run.call.dtype(spec))) words = at_an_output(wrong, spec);
+    if (words.empty() && (spec.role == Role::index || spec.role == Role::target))
+      words = with_other_indices(wrong, spec);
+    if (!words.empty()) return words;
   }
   return "";
 }

@@ -118,8 +118,9 @@ TEST(Describe, InputsOfACase) {
   EXPECT_EQ(inputs[0].values.size(), static_cast<std::size_t>(inputs[0].shape[0] * inputs[0].shape[1]));
   const Element& worst = report.findings().front().worst.front();
   const auto at = static_cast<std::size_t>(worst.index[0] * inputs[0].shape[1] + worst.index[1]);
-  if (report.findings().front().tensor == "forward y")
+  if (report.findings().front().tensor == "forward y") {
     EXPECT_EQ(static_cast<float>(3 * inputs[0].values[at]), worst.got);
+  }
   EXPECT_THROW(inputs_of(library.ops.front(), "scale(x=fp32[1"), UsageError);
   const std::optional<Op> built_in = find_op("softmax");
   ASSERT_TRUE(built_in.has_value());

@@ -224,8 +224,9 @@ void expect_clean(const std::string& text, bool carriage_returns = false) {
     const std::size_t length = utf8_length(std::string_view(text).substr(at));
     ASSERT_GT(length, 0u) << "no UTF-8 at byte " << at;
     const auto c = static_cast<unsigned char>(text[at]);
-    if (length == 1 && c != '\n' && c != '\t' && !(carriage_returns && c == '\r'))
+    if (length == 1 && c != '\n' && c != '\t' && !(carriage_returns && c == '\r')) {
       ASSERT_TRUE(c >= 0x20 && c != 0x7f) << "control " << int(c) << " at byte " << at;
+    }
     ASSERT_FALSE(length == 2 && c == 0xc2 && static_cast<unsigned char>(text[at + 1]) < 0xa0) << "C1 at byte " << at;
     at += length;
   }
@@ -363,7 +364,9 @@ TEST(HostileNames, MarkdownKeepsItsTables) {
       for (std::size_t at = 0; at < line.size(); ++at) count += line[at] == '|' && (at == 0 || line[at - 1] != '\\');
       return count;
     };
-    if (plain[i].starts_with("|")) EXPECT_EQ(bars(hostile[i]), bars(plain[i])) << hostile[i];
+    if (plain[i].starts_with("|")) {
+      EXPECT_EQ(bars(hostile[i]), bars(plain[i])) << hostile[i];
+    }
     for (const char* tag : {"<script", "<img", "<!--", "<!DOCTYPE", "</testcase"})
       EXPECT_EQ(hostile[i].find(tag), std::string::npos) << hostile[i];
     EXPECT_EQ(hostile[i].find("://"), std::string::npos) << hostile[i];
@@ -396,7 +399,9 @@ TEST(HostileNames, TapHasAsManyTestsAndNoDirectiveOfAName) {
                                           "  verdict: BUG", "  code: AC101", "  message: '", "  again: '", "  ..."};
   EXPECT_EQ(skeleton(texts.hostile, heads), skeleton(texts.plain, heads));
   for (const std::string& line : lines_of(texts.hostile))
-    if (line.starts_with("not ok ")) EXPECT_EQ(line.find(" # "), std::string::npos) << line;
+    if (line.starts_with("not ok ")) {
+      EXPECT_EQ(line.find(" # "), std::string::npos) << line;
+    }
 }
 
 TEST(HostileNames, ConciseAndLinesHaveALineForEach) {
