@@ -33,6 +33,15 @@ double size_of(const KinkLimits& limits, std::size_t i) {
   return std::max(std::fabs(limits.low(i)), std::fabs(limits.high(i)));
 }
 
+/// Largest sizes of the gradient beside these inputs at random cotangents: where those at hand are 0, anything is.
+std::vector<double> sizes_of(const KinkLimits& limits, const Written& tensor) {
+  std::vector<double> out(limits.size(), 0.0);
+  for (const KinkLimits::Choice& choice : limits.choices(Random(1, "one-sided"), {&tensor}))
+    for (std::size_t i = 0; i < out.size(); ++i)
+      if (const double v = std::fabs(choice.gradients.front().value[i]); v > out[i]) out[i] = v;  // NaN: still at it
+  return out;
+}
+
 /// Its own copies of the numbers: those of an interval may be a ball's.
 void separate(Interval& interval) {
   for (Numbers* const numbers : {&interval.value, &interval.radius, &interval.low, &interval.high})
@@ -61,11 +70,13 @@ std::string judge_one_sided(CaseRun& run, const Written& tensor, Pass pass, cons
     far.add_pair(random, pair, std::nullopt);
     near.add_pair(random, pair, std::nullopt);
   }
+  const std::vector<double> sizes = sizes_of(far, tensor), nearer = sizes_of(near, tensor);
   separate(interval);
   std::string words;
   for (const std::size_t i : open) {
     // What grows as the nudge shrinks has no one-sided derivative.
     if (!std::isfinite(size_of(far, i)) || !(size_of(near, i) <= 2 * size_of(far, i))) continue;
+    if (!(nearer[i] <= 2 * sizes[i]) || sizes[i] == 0 || std::isinf(sizes[i])) continue;
     const KinkLimits::Pushed alone = far.pushed(i);
     if (!alone.bounded) continue;
     const double low = std::min(far.low(i), alone.low), high = std::max(far.high(i), alone.high),

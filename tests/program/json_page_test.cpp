@@ -137,7 +137,7 @@ class Comparison {
       seen_.insert(field.path);
       if (!is_of_types(value, field.type))
         faults_.insert(text_of(at) + " is " + value.dump().substr(0, 60) + ", the page says " + field.type);
-      if (value.is_object()) return;  // a whole that is described elsewhere
+      if (value.is_object() && !has_below(at)) return;  // a whole that is described elsewhere
     }
     if (value.is_object()) {
       for (const auto& [key, part] : value.items()) see(part, joined(at, key));
