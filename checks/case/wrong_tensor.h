@@ -2,11 +2,15 @@
 // What every explanation of a wrong tensor starts from.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "checks/case/case_run.h"
 
 namespace ampcheck::checks {
+
+/// Elements of a tensor up to which it is explained by evaluating formulas anew.
+inline constexpr std::int64_t kLargestExplained = 1 << 14;
 
 /// A written tensor with elements that no form admits, or some rows of one as a case of their own. It owns nothing.
 struct WrongTensor {

@@ -17,8 +17,6 @@ namespace ampcheck::checks {
 
 namespace {
 
-constexpr std::int64_t kLargest = 1 << 14;  ///< elements of a tensor
-
 /// Nine of ten wrong elements, and nearly all others, are right for these intervals; what the declared ones admit as
 /// well shows nothing.
 bool admitted_by(const std::vector<Interval>& forms, const WrongTensor& wrong) {
@@ -201,8 +199,8 @@ std::string with_other_indices(const WrongTensor& wrong, const TensorSpec& spec)
 }  // namespace
 
 std::string right_for_another_call(const WrongTensor& wrong) {
-  if (wrong.pass == Pass::jvp || wrong.pass == Pass::backward_at_saved || wrong.tensor.shape.count() > kLargest ||
-      wrong.tensor.saved || wrong.run.accumulates(wrong.tensor.name))
+  if (wrong.pass == Pass::jvp || wrong.pass == Pass::backward_at_saved ||
+      wrong.tensor.shape.count() > kLargestExplained || wrong.tensor.saved || wrong.run.accumulates(wrong.tensor.name))
     return "";
   for (const AttributeSpec& spec : wrong.run.op.signature.attributes)
     if (const std::string words = attribute_not_followed(wrong, spec); !words.empty()) return words;
@@ -218,8 +216,8 @@ std::string right_for_another_call(const WrongTensor& wrong) {
 }
 
 std::string without_subnormals(const WrongTensor& wrong, bool& as_zero) {
-  if (wrong.pass == Pass::jvp || wrong.pass == Pass::backward_at_saved || wrong.tensor.shape.count() > kLargest ||
-      wrong.tensor.saved || wrong.run.accumulates(wrong.tensor.name))
+  if (wrong.pass == Pass::jvp || wrong.pass == Pass::backward_at_saved ||
+      wrong.tensor.shape.count() > kLargestExplained || wrong.tensor.saved || wrong.run.accumulates(wrong.tensor.name))
     return "";
   for (const TensorSpec& spec : wrong.run.op.signature.inputs)
     if (wrong.run.call.has(spec) && is_float(wrong.run.call.dtype(spec)))

@@ -410,9 +410,9 @@ bool tells(const Explained& seen, Departure::Kind kind, bool last) {
 }
 
 Departed explained_by_departure(const WrongTensor& wrong, bool last, const std::set<std::string>& known) {
-  constexpr std::int64_t kLargest = 1 << 14, kMost = 1 << 23;  // elements; scalar operations of all
-  if (wrong.pass == Pass::jvp || wrong.tensor.shape.count() > kLargest || wrong.run.accumulates(wrong.tensor.name) ||
-      wrong.comparison.outside.empty())
+  constexpr std::int64_t kMost = 1 << 23;  // scalar operations of all
+  if (wrong.pass == Pass::jvp || wrong.tensor.shape.count() > kLargestExplained ||
+      wrong.run.accumulates(wrong.tensor.name) || wrong.comparison.outside.empty())
     return {};
   Departed best{.refuted = true};
   double likeliest = -HUGE_VAL;

@@ -17,8 +17,6 @@ namespace ampcheck::checks {
 
 namespace {
 
-constexpr std::int64_t kLargest = 1 << 14;  ///< elements of a tensor
-
 /// What the formula's own roundings and the storage's leave open at an element, on either side.
 double room_at(const WrongTensor& wrong, std::size_t i) {
   if (!std::isfinite(wrong.got[i])) return HUGE_VAL;  // it tells nothing
@@ -142,7 +140,7 @@ bool spread_out(const WrongTensor& wrong, std::size_t columns) {
 
 std::string transposed(const WrongTensor& wrong) {
   const Shape& shape = wrong.tensor.shape;
-  if (shape.rank < 2 || wrong.tensor.shape.count() > kLargest) return "";
+  if (shape.rank < 2 || wrong.tensor.shape.count() > kLargestExplained) return "";
   const std::int64_t rows = shape[shape.rank - 2], columns = shape.last();
   if (rows < 2 || columns < 2 || wrong.comparison.outside.size() < 3)
     return "";                             // two numbers may be exchanged for another reason
@@ -157,7 +155,7 @@ std::string transposed(const WrongTensor& wrong) {
 
 std::string outer_product(const WrongTensor& wrong) {
   const Shape& shape = wrong.tensor.shape;
-  if (shape.rank != 2 || shape.count() > kLargest) return "";
+  if (shape.rank != 2 || shape.count() > kLargestExplained) return "";
   const auto rows = static_cast<std::size_t>(shape[0]), columns = static_cast<std::size_t>(shape[1]);
   if (rows < 3 || columns < 3 || !spread_out(wrong, columns)) return "";
   Matrix error{rows, columns, {}}, value = error, written{rows, columns, wrong.got};
@@ -209,7 +207,7 @@ std::string zero_where(const WrongTensor& wrong) {
   constexpr double kFewestBits = 10;
   constexpr std::size_t kFewest = 3;
   const std::size_t n = wrong.got.size();
-  if (std::ssize(wrong.got) > kLargest || wrong.pass == Pass::jvp) return "";
+  if (std::ssize(wrong.got) > kLargestExplained || wrong.pass == Pass::jvp) return "";
   std::vector<char> lost(n, 0), kept(n, 0);
   for (const std::int64_t i : wrong.comparison.outside)
     lost[static_cast<std::size_t>(i)] = wrong.got[static_cast<std::size_t>(i)] == 0;

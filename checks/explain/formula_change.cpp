@@ -18,8 +18,7 @@ namespace ampcheck::checks {
 
 namespace {
 
-constexpr std::int64_t kLargest = 1 << 14;  ///< elements of a tensor
-constexpr std::int64_t kMost = 1 << 23;     ///< scalar operations of all changes of one form
+constexpr std::int64_t kMost = 1 << 23;  ///< scalar operations of all changes of one form
 
 /// How much of a tensor a changed formula gives: of the wrong elements and of all. `bits`: by how many powers of two it
 /// comes nearer to the kernel's numbers than the declared one, over all elements; chance has a probability of about
@@ -136,7 +135,7 @@ bool gives_the_numbers(const WrongTensor& wrong, const std::vector<double>& chan
 
 std::string explained_by_flushing(const WrongTensor& wrong) {
   if (wrong.pass == Pass::jvp || wrong.run.op.signature.precision.flushes_subnormals ||
-      wrong.tensor.shape.count() > kLargest || wrong.run.accumulates(wrong.tensor.name))
+      wrong.tensor.shape.count() > kLargestExplained || wrong.run.accumulates(wrong.tensor.name))
     return "";
   const double least = format(wrong.tensor.dtype).min_normal();  // or those of the storage type, on the way out
   const auto words = [&](const std::function<Expected(std::size_t)>& flushing, const char* or_else = "") {
@@ -247,7 +246,8 @@ reference::NodeNames names_in(const reference::Recording& recording, const CaseR
 }  // namespace
 
 Replayed explained_by_change(const WrongTensor& wrong, const std::string& only) {
-  if (wrong.pass == Pass::jvp || wrong.tensor.shape.count() > kLargest || wrong.run.accumulates(wrong.tensor.name))
+  if (wrong.pass == Pass::jvp || wrong.tensor.shape.count() > kLargestExplained ||
+      wrong.run.accumulates(wrong.tensor.name))
     return {};
   BestChange best(wrong);
   CaseReference& forms = wrong.run.reference;

@@ -16,8 +16,6 @@ namespace ampcheck::checks {
 
 namespace {
 
-constexpr std::int64_t kLargest = 1 << 14;  ///< elements of a tensor
-
 using reference::Expr;
 using reference::Node;
 using reference::Primitive;
@@ -181,8 +179,8 @@ bool wrong_alike(const std::vector<double>& replay, const WrongTensor& wrong, bo
 }  // namespace
 
 std::string unstable_algebra(const WrongTensor& wrong) {
-  if (wrong.pass == Pass::jvp || wrong.pass == Pass::backward_at_saved || wrong.tensor.shape.count() > kLargest ||
-      wrong.run.accumulates(wrong.tensor.name))
+  if (wrong.pass == Pass::jvp || wrong.pass == Pass::backward_at_saved ||
+      wrong.tensor.shape.count() > kLargestExplained || wrong.run.accumulates(wrong.tensor.name))
     return "";
   for (const std::size_t form : wrong.run.reference.forms()) {
     const reference::Recording& recording = wrong.run.reference.recording(form);

@@ -50,6 +50,13 @@ std::pair<double, double> sum_of(const Interval& limit, const std::vector<std::s
 
 }  // namespace
 
+std::vector<std::size_t> spread(const std::vector<std::size_t>& all, std::size_t most) {
+  const std::size_t count = std::min(all.size(), most);
+  std::vector<std::size_t> out;
+  for (std::size_t k = 0; k < count; ++k) out.push_back(all[k * all.size() / count]);
+  return out;
+}
+
 KinkLimits::KinkLimits(CaseRun& run, const Written& tensor, Pass pass, const Interval& declared, double nudge)
     : run_(run),
       tensor_(tensor),

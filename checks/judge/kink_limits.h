@@ -16,6 +16,9 @@ namespace ampcheck::checks {
 /// What of each number of the cotangents counts.
 enum class Cotangents { as_given, positive_part, negative_part, size, random_positive, other_random_positive };
 
+/// At most so many of them, evenly spread.
+std::vector<std::size_t> spread(const std::vector<std::size_t>& all, std::size_t most);
+
 /// The gradients of one tensor in the limit of nudged inputs, with what rounding may do to them. Of a pass other than a
 /// backward one, which is that of no single input, all inputs are nudged together and nothing else can be asked.
 class KinkLimits {

@@ -56,14 +56,6 @@ std::vector<reference::Expr> choices_of(const reference::Recording& recording, r
   return out;
 }
 
-/// At most so many of them, evenly spread.
-std::vector<std::size_t> spread(const std::vector<std::size_t>& all, std::size_t most) {
-  const std::size_t count = std::min(all.size(), most);
-  std::vector<std::size_t> out;
-  for (std::size_t k = 0; k < count; ++k) out.push_back(all[k * all.size() / count]);
-  return out;
-}
-
 /// A gradient, or another tensor of the formula's derivatives, with elements outside of its interval.
 struct Suspect : WrongTensor {
   const std::vector<std::int64_t>& outside;

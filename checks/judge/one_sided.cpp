@@ -7,26 +7,23 @@
 #include <algorithm>
 #include <cmath>
 
+#include "checks/case/wrong_tensor.h"
 #include "checks/judge/kink_limits.h"
 
 namespace ampcheck::checks {
 
 namespace {
 
-constexpr std::int64_t kLargest = 1 << 14;         ///< elements of a tensor
 constexpr std::size_t kMost = 16;                  ///< elements that are looked at: each takes a few evaluations
 constexpr std::uint64_t kPairs = 3;                ///< random directions and their opposites
 constexpr double kFar = 0x1p-19, kNear = 0x1p-25;  ///< nudges, relative to the inputs
-constexpr double kRoom = 0x1p-6;                   ///< of the hull: what a nudge moves besides
 
 /// Elements without a value for which the kernel has something else than 0; evenly spread.
 std::vector<std::size_t> without_value(const Interval& interval, const std::vector<double>& got) {
-  std::vector<std::size_t> all, out;
+  std::vector<std::size_t> all;
   for (std::size_t i = 0; i < interval.how.size(); ++i)
     if (interval.how[i] == Judgement::open && std::isnan(interval.value[i]) && got[i] != 0) all.push_back(i);
-  const std::size_t count = std::min(all.size(), kMost);
-  for (std::size_t k = 0; k < count; ++k) out.push_back(all[k * all.size() / count]);
-  return out;
+  return spread(all, kMost);
 }
 
 double size_of(const KinkLimits& limits, std::size_t i) {
@@ -52,7 +49,8 @@ void separate(Interval& interval) {
 
 std::string judge_one_sided(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
                             Interval& interval, Comparison& comparison) {
-  if (pass != Pass::backward || comparison.range == 0 || !interval.leaves_finite || tensor.shape.count() > kLargest)
+  if (pass != Pass::backward || comparison.range == 0 || !interval.leaves_finite ||
+      tensor.shape.count() > kLargestExplained)
     return "";
   const std::vector<std::size_t> open = without_value(interval, got);
   if (open.empty()) return "";
@@ -80,7 +78,7 @@ std::string judge_one_sided(CaseRun& run, const Written& tensor, Pass pass, cons
     const KinkLimits::Pushed alone = far.pushed(i);
     if (!alone.bounded) continue;
     const double low = std::min(far.low(i), alone.low), high = std::max(far.high(i), alone.high),
-                 room = kRoom * std::max(std::fabs(low), std::fabs(high));
+                 room = far.may_move(std::max(std::fabs(low), std::fabs(high)));
     double ends[2] = {low - room, high + room};
     round_ends(tensor.dtype, ends);
     interval.how[i] = Judgement::interval;

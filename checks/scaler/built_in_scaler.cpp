@@ -42,14 +42,6 @@ class Session {
   }
 
  private:
-  static ScaleRule configured(ScaleRule rule, const Setup& setup) {
-    rule.init_scale = setup.init_scale;
-    rule.growth_factor = setup.growth_factor;
-    rule.backoff_factor = setup.backoff_factor;
-    rule.window = setup.window;
-    return rule;
-  }
-
   static void read(const Tensor& tensor, Values& to) {
     const auto from = tensor.span<float>();
     for (std::size_t i = 0; i < kElements; ++i) to[i] = static_cast<double>(from[i]);

@@ -82,5 +82,7 @@ std::unique_ptr<Subject> built_in_scaler(const ScaleRule& rule);
 
 /// What a rule says of calls, written down apart from any scaler.
 std::vector<Reply> what_is_due(const ScaleRule& rule, const Setup& setup, std::span<const Call> calls);
+/// The rule with a setup's numbers.
+ScaleRule configured(ScaleRule rule, const Setup& setup);
 
 }  // namespace ampcheck::checks::scaler

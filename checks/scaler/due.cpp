@@ -39,14 +39,6 @@ class Due {
   }
 
  private:
-  static ScaleRule configured(ScaleRule rule, const Setup& setup) {
-    rule.init_scale = setup.init_scale;
-    rule.growth_factor = setup.growth_factor;
-    rule.backoff_factor = setup.backoff_factor;
-    rule.window = setup.window;
-    return rule;
-  }
-
   bool allowed(const Call& call, const Optimizer& o) const {
     if (!setup_.enabled) return true;
     switch (call.op) {
@@ -160,6 +152,14 @@ std::vector<Reply> what_is_due(const ScaleRule& rule, const Setup& setup, std::s
     if (!due.take(call, out.back())) break;
   }
   return out;
+}
+
+ScaleRule configured(ScaleRule rule, const Setup& setup) {
+  rule.init_scale = setup.init_scale;
+  rule.growth_factor = setup.growth_factor;
+  rule.backoff_factor = setup.backoff_factor;
+  rule.window = setup.window;
+  return rule;
 }
 
 }  // namespace ampcheck::checks::scaler

@@ -16,6 +16,7 @@
 #include "tools/choose/selection.h"
 #include "tools/commands/check_run.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/run_facts.h"
 #include "tools/report/foreign_file.h"
 #include "tools/report/progress.h"
 #include "tools/report/reports.h"
@@ -187,22 +188,9 @@ ExitCode check_command(const CheckOptions& options) { return check_with(options,
 
 ExitCode check_with(const CheckOptions& options, const MergedRun* merged) {
   if (!options.dump.empty() || !options.formula.empty()) return check_dump_command(options);
-  for (const ReportFile& file : options.reports) {
-    if (options.json && file.path == "-")
-      throw UsageError("[-o] got 'github:-' and --json, want one on standard output");
-    require_writable(file.path);
-  }
-  RunFacts facts{.build = build_facts(),
-                 .machine = {},
-                 .device = options.device,
-                 .device_text = {},
-                 .verbose = options.verbose,
-                 .data = options.data,
-                 .inputs = options.inputs,
-                 .as_written = options.as_written};
-  facts.device_text = require_device(options.device);
-  if (options.jobs != 0) set_threads(options.jobs);
-  facts.machine = machine_facts();
+  require_reports(options.reports, options.json);
+  RunFacts facts = begin_run(options, options);
+  facts.verbose = options.verbose;
   if (options.words.empty() && options.plugin_ops.empty())
     facts.hint =
         "Next: see it catch a bug       ampcheck check softmax.dropped_tail\n"

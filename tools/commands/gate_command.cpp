@@ -14,6 +14,7 @@
 #include "tools/choose/device_choice.h"
 #include "tools/choose/selection.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/run_facts.h"
 #include "tools/gate/ci.h"
 #include "tools/gate/dates.h"
 #include "tools/gate/gate_base.h"
@@ -247,11 +248,7 @@ void require_options(const KernelGateOptions& options) {
         "[gate] got neither --baseline nor --base, want one of them: a folder of accepted states, or another build");
   if (!options.today.empty() && !is_date(options.today))
     throw UsageError("[--today] got '" + options.today + "', want a day, as 2026-12-31");
-  for (const ReportFile& file : options.reports) {
-    if (options.json && file.path == "-")
-      throw UsageError("[-o] got 'github:-' and --json, want one on standard output");
-    require_writable(file.path);
-  }
+  require_reports(options.reports, options.json);
   if (!options.record.empty()) require_writable(options.record);
 }
 
@@ -260,15 +257,7 @@ void require_options(const KernelGateOptions& options) {
 ExitCode gate_command(const KernelGateOptions& options) {
   require_options(options);
   if (const auto code = run_in_child(options.plugin_ops, options, options.device)) return *code;
-  RunFacts facts{.build = build_facts(),
-                 .machine = {},
-                 .device = options.device,
-                 .data = options.data,
-                 .inputs = options.inputs,
-                 .as_written = options.as_written};
-  facts.device_text = require_device(options.device);
-  if (options.jobs != 0) set_threads(options.jobs);
-  facts.machine = machine_facts();
+  RunFacts facts = begin_run(options, options);
   Selection selection = select_cases(options);
   if (selection.cases.empty()) {
     write_stderr(nothing_selected(options));

@@ -16,6 +16,7 @@
 #include "tools/choose/selection.h"
 #include "tools/choose/user_tensors.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/run_facts.h"
 #include "tools/report/json.h"
 #include "tools/report/output.h"
 #include "tools/report/reports.h"
@@ -119,16 +120,8 @@ ExitCode replay_command(const ReplayOptions& given) {
   open_data(options);
   const checks::Case item = parse_case(options, options.words.front());
   if (!item.op->plugin.empty()) require_certified(*item.op);
-  RunFacts facts{.build = build_facts(),
-                 .machine = {},
-                 .device = options.device,
-                 .device_text = require_device(options.device),
-                 .planned = 1,
-                 .data = options.data,
-                 .inputs = options.inputs,
-                 .as_written = options.as_written};
-  if (options.jobs != 0) set_threads(options.jobs);
-  facts.machine = machine_facts();
+  RunFacts facts = begin_run(options, options);
+  facts.planned = 1;
   if (!options.save.empty() && !is_file(options.save)) make_folder(options.save);
 
   const auto stopped = [&] {

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/commands/run_facts.h"
+
+#include "src/error.h"
+#include "src/parallel.h"
+#include "tools/choose/device_choice.h"
+#include "tools/report/environment.h"
+#include "tools/report/output.h"
+
+namespace ampcheck::tools {
+
+void require_reports(const std::vector<ReportFile>& reports, bool json) {
+  for (const ReportFile& file : reports) {
+    if (json && file.path == "-") throw UsageError("[-o] got 'github:-' and --json, want one on standard output");
+    require_writable(file.path);
+  }
+}
+
+RunFacts begin_run(const CaseOptions& cases, const RunningOptions& running) {
+  RunFacts facts{.build = build_facts(),
+                 .machine = {},
+                 .device = running.device,
+                 .data = cases.data,
+                 .inputs = cases.inputs,
+                 .as_written = running.as_written};
+  facts.device_text = require_device(running.device);
+  if (running.jobs != 0) set_threads(running.jobs);
+  facts.machine = machine_facts();  // with that number of threads
+  return facts;
+}
+
+}  // namespace ampcheck::tools
