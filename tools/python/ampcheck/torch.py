@@ -14,10 +14,11 @@ from ._aten import Refused
 from ._core import UsageError
 from ._kernel import parameters_of
 from ._options import Contract
+from ._record import Recorder, record
 from ._report import Report
 from ._torch_reference import formula_of, plan_of_reference
 
-__all__ = ["check", "formula_of", "gradcheck"]
+__all__ = ["Recorder", "check", "formula_of", "gradcheck", "record"]
 
 
 def _no_tolerance(where: str, **given: Any) -> None:
