@@ -84,7 +84,7 @@ class Recorder:
     # ---- The context. ----
 
     def __enter__(self) -> Recorder:
-        self._file = open(self._path, "w", encoding="utf-8")  # noqa: SIM115: closed in __exit__
+        self._file = open(self._path, "w", encoding="utf-8")  # closed in __exit__
         self._header: dict[str, Any] | None = None
         names = {id(module): name for name, module in self._model.named_modules()}
         for module in self._model.modules():
@@ -92,7 +92,8 @@ class Recorder:
                 self._undo.append(module.register_forward_hook(self._forward_of(names[id(module)])).remove)
         for name, parameter in self._model.named_parameters():
             if parameter.requires_grad:
-                self._undo.append(parameter.register_post_accumulate_grad_hook(self._gradient_of(name)).remove)
+                self._undo.append(parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                    self._gradient_of(name)).remove)
         self._undo.append(self._optimizer.register_step_pre_hook(self._before_update).remove)
         self._undo.append(self._optimizer.register_step_post_hook(self._after_update).remove)
         if self._scaler is not None:
@@ -109,7 +110,7 @@ class Recorder:
 
     def _wrap_scaler(self, scaler: torch.amp.GradScaler) -> None:
         scale, update = scaler.scale, scaler.update
-        own = {name: vars(scaler)[name] for name in ("scale", "update") if name in vars(scaler)}
+        own: dict[str, Any] = {name: vars(scaler)[name] for name in ("scale", "update") if name in vars(scaler)}
 
         def scaled(outputs: Any) -> Any:
             if isinstance(outputs, torch.Tensor) and outputs.numel() == 1:
@@ -119,7 +120,7 @@ class Recorder:
         def updated(*args: Any, **kwargs: Any) -> None:
             before = float(scaler.get_scale())
             update(*args, **kwargs)
-            self._end(before, float(scaler.get_scale()), int(scaler._get_growth_tracker()))  # noqa: SLF001
+            self._end(before, float(scaler.get_scale()), int(scaler._get_growth_tracker()))
 
         scaler.scale, scaler.update = scaled, updated  # type: ignore[method-assign]
 
@@ -163,7 +164,8 @@ class Recorder:
             self._add("forward", op, layer, "y", first)
             if first.requires_grad:
                 scale = self._scale()
-                first.register_hook(lambda g: self._add("backward", op, layer, "dy", g, scale))
+                first.register_hook(  # type: ignore[no-untyped-call]
+                    lambda g: self._add("backward", op, layer, "dy", g, scale))
 
         return hook
 
@@ -242,7 +244,8 @@ def record(path: str | os.PathLike[str], model: torch.nn.Module, optimizer: torc
     """A context around a training loop, which writes a trace of it to `path`.
 
     With a scaler each step ends with scaler.update(), and the loss is what scaler.scale() gets. Without one call
-    recorder.step(loss) after optimizer.step(). every: tensors of every n-th step, the first one among them; loss and scale of all steps.
+    recorder.step(loss) after optimizer.step(). every: tensors of every n-th step, the first one among them; loss and
+    scale of all steps.
 
     It records: outputs of modules without children and their gradients, gradients of parameters before and after they
     are unscaled, weights after the update and how many of them stayed what they were, loss, scale, skipped steps."""
