@@ -45,6 +45,8 @@ struct CheckResult {
   /// Share of the compared elements at which an error of 1e-3, 1e-2, 1e-1 and 1 times the value would leave the
   /// interval; empty where not asked for.
   std::vector<double> power = {};
+  /// Of these, in a format without infinity: those that hold its largest number, or NaN.
+  std::int64_t saturated = 0, nans = 0;
   std::int64_t unjudged = 0;  ///< elements of the tensor beside the compared ones: of rows that were not sampled
 
   std::string name() const { return ampcheck::name(id); }

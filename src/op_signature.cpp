@@ -41,7 +41,7 @@ std::vector<std::string> OpSignature::symbols(const TensorSpec& spec) {
 
 Dtype dtype_of(TypeRule rule, Dtype storage) {
   switch (rule) {
-    case TypeRule::fp32: return Dtype::fp32;
+    case TypeRule::fp32: return storage == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;
     case TypeRule::i64: return Dtype::i64;
     case TypeRule::u8: return Dtype::u8;
     case TypeRule::fp16: return Dtype::fp16;

@@ -25,7 +25,7 @@ enum class Role { data, weight, bias, mask, index, target, probability, log_prob
 enum class TypeRule {
   storage,    ///< the storage dtype of the case
   parameter,  ///< the storage dtype, or fp32 beside 16-bit data
-  fp32,
+  fp32,       ///< fp32 in every case; fp64 where the storage is fp64
   i64,
   u8,
   fp16,
@@ -57,7 +57,9 @@ struct TensorSpec {
 struct OutputSpec {
   std::string name;
   TypeRule type = TypeRule::storage;
-  std::string dims = {};  ///< one symbol a dimension; used where there is no formula
+  std::string dims = {};        ///< one symbol a dimension; used where there is no formula
+  bool takes_cotangent = true;  ///< false: no gradient flows back from it, as from running statistics
+  bool to_backward = false;     ///< backward reads what forward wrote, as it reads a saved tensor
 };
 
 /// A number or text. Numbers of any type are kept as double: an int makes no double in braces by itself, so that
@@ -137,7 +139,8 @@ struct LaunchContract {
   std::vector<std::string> row_independent = {};  ///< outputs and gradients for which that holds
   bool batch_invariant =
       false;  ///< their bits depend neither on the number of rows nor on a row's place: the order of sums is fixed
-  std::vector<std::pair<std::string, std::string>> in_place = {};  ///< (output, input): the output overwrites the input
+  /// (output, input): the output overwrites the input; (gradient, cotangent): likewise in backward
+  std::vector<std::pair<std::string, std::string>> in_place = {};
   bool strided = true;  ///< takes any strides; otherwise dense row-major only
 };
 

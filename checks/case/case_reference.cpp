@@ -2,6 +2,7 @@
 #include "checks/case/case_reference.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "kernels/cublas.h"
@@ -25,7 +26,9 @@ std::map<std::string, Dtype> types_in_memory(const OpSignature& signature, const
   }
   for (const OutputSpec& output : signature.outputs)
     out[gradient_name(output.name)] = dtype_of(output.type, call.storage);
-  for (const OutputSpec& saved : signature.saved) out[saved.name] = dtype_of(saved.type, call.storage);
+  for (const auto* list : {&signature.saved, &signature.outputs})
+    for (const OutputSpec& read : *list)
+      if (list == &signature.saved || read.to_backward) out[read.name] = dtype_of(read.type, call.storage);
   return out;
 }
 
@@ -42,6 +45,7 @@ reference::Arithmetic arithmetic_of(const OpSignature& signature, const OpCall& 
     throw Error("[" + signature.name + "] compute type, got " + name(contract.compute) + ", want fp32");
   reference::Arithmetic out;
   out.math = contract.math;
+  if (call.storage == Dtype::fp64) out.math.erfc = std::max(out.math.erfc, 5.0);  // both libraries' in double precision
   out.summation_depth = contract.summation_depth;
   out.flushes_subnormals = contract.flushes_subnormals;
   const Accumulator& sums = contract.accumulate;
@@ -54,7 +58,11 @@ reference::Arithmetic arithmetic_of(const OpSignature& signature, const OpCall& 
                     .storage = call.storage,
                     .converts = sums.core != TensorCore::none,
                     .leaves = types_in_memory(signature, call)};
-  for (const OutputSpec& saved : signature.saved) out.saved[saved.name] = &format(dtype_of(saved.type, call.storage));
+  for (const auto* list : {&signature.saved, &signature.outputs})
+    for (const OutputSpec& read : *list)
+      // In fp64 what is saved is of the compute type.
+      if ((list == &signature.saved || read.to_backward) && dtype_of(read.type, call.storage) != Dtype::fp64)
+        out.saved[read.name] = &format(dtype_of(read.type, call.storage));
   return out;
 }
 
@@ -214,7 +222,7 @@ bool CaseReference::stream_with(reference::Radii radii, std::size_t form, Pass p
   Evaluated& at = form_at(form);
   BallEvaluator& balls = ready(at, pass, radii);
   const std::int64_t fewest = radii == reference::Radii::uniform ? 1 : 2;  // one block alone is the whole
-  if (balls.rows().blocks() < fewest || balls.full()) return false;
+  if (balls.rows().blocks() < fewest || balls.full() || in_fp64() || sums_in_fp16()) return false;
   std::vector<Expr> targets;
   for (const std::string& name : names) targets.push_back(node_of(at, pass, name));
   const auto sink = [&](Expr target, std::int64_t first, const reference::Ball& ball) {
@@ -266,6 +274,7 @@ double CaseReference::radius_at(std::size_t form, Pass pass, const std::string& 
 
 std::optional<reference::Ball> CaseReference::columns(std::size_t form, Pass pass, const std::string& name,
                                                       std::span<const std::int64_t> columns) {
+  if (in_fp64() || sums_in_fp16()) return std::nullopt;
   Evaluated& at = form_at(form);
   return ready(at, pass).columns(node_of(at, pass, name), columns);
 }
@@ -298,9 +307,58 @@ Interval CaseReference::interval_of_part(std::size_t form, Pass pass, const refe
       inputs_finite_ && (pass == Pass::forward || (pass == Pass::jvp ? tangents_finite_ : cotangents_finite_)));
 }
 
+std::vector<double> CaseReference::exact_values(Evaluated& form, Pass pass, Expr node) {
+  Evaluated::Exact& exact = form.exact[Evaluated::kind(pass)];
+  const bool first = exact.of == nullptr;
+  if (first) exact.of = std::make_unique<reference::QuadEvaluator>(*form.recording.graph);
+  const auto set = [&](const std::map<std::string, Expr>& nodes, const NamedValues& values) {
+    for (const auto& [key, leaf] : nodes)
+      if (const auto found = values.find(key); found != values.end()) exact.of->set(leaf, found->second);
+  };
+  if (first) {
+    set(form.recording.inputs, inputs_);
+    set(form.recording.tangents, tangents_);
+    if (pass == Pass::backward_at_saved) set(form.recording.stored, saved_);
+  }
+  if (exact.probe != probe_) set(form.recording.cotangents, cotangents_);
+  exact.probe = probe_;
+  return exact.of->value(node);
+}
+
+Interval CaseReference::interval_computed_in_fp32(std::size_t form, Pass pass, const std::string& name) {
+  return interval_of_part(form, pass, ball(form, pass, name), Dtype::fp64, {});
+}
+
 Interval CaseReference::interval(std::size_t form, Pass pass, const std::string& name, Dtype dtype,
                                  std::span<const double> held) {
-  return interval_of_part(form, pass, ball(form, pass, name), dtype, held);
+  if (in_fp64() && dtype == Dtype::fp64) {
+    const reference::Ball& own = ball(form, pass, name);
+    std::vector<double> values = exact_values(form_at(form), pass, node_of(form_at(form), pass, name));
+    for (std::size_t i = 0; i < held.size(); ++i) values[i] += held[i];
+    return interval_in_fp64(
+        held.empty() ? own : evaluator(form_at(form), pass).of->added_to(own, held), values,
+        form_at(form).recording.form,
+        inputs_finite_ && (pass == Pass::forward || (pass == Pass::jvp ? tangents_finite_ : cotangents_finite_)));
+  }
+  Interval out = interval_of_part(form, pass, ball(form, pass, name), dtype, held);
+  if (sums_in_fp16() && pass != Pass::jvp) open_overflows_in_fp16(form, pass, name, out);
+  return out;
+}
+
+void CaseReference::open_overflows_in_fp16(std::size_t form, Pass pass, const std::string& name, Interval& interval) {
+  using enum reference::SumOrder;
+  const Evaluated& at = form_at(form);
+  const Leaves from = leaves(form, pass);
+  for (const reference::SumOrder order : {sequential, reversed, pairwise, lanes32}) {
+    const std::vector<double> values = reference::replay(*at.recording.graph, from, {node_of(at, pass, name)},
+                                                         {.order = order, .accumulate = &format(Dtype::fp16)})
+                                           .front();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (std::isfinite(values[i]) || (!interval.how.empty() && interval.how[i] != Judgement::interval)) continue;
+      if (interval.how.empty()) interval.how.assign(values.size(), Judgement::interval);
+      interval.how[i] = Judgement::open;
+    }
+  }
 }
 
 Interval CaseReference::interval_flushing(std::size_t form, Pass pass, const std::string& name, Dtype dtype) {
@@ -417,7 +475,15 @@ std::optional<reference::Regrouped> CaseReference::regrouped(std::size_t form, P
     return std::nullopt;
   reference::Arithmetic arithmetic = arithmetic_of(op_.signature, call_, device_);
   arithmetic.one_pass = at.recording.one_pass;
-  return reference::regrouped(*at.recording.graph, leaves(form, pass), node, arithmetic, held);
+  reference::Regrouped out = reference::regrouped(*at.recording.graph, leaves(form, pass), node, arithmetic, held);
+  if (in_fp64()) {  // as interval_in_fp64()
+    out.value = exact_values(form_at(form), pass, node);
+    for (std::size_t i = 0; i < out.value.size(); ++i) {
+      if (!held.empty()) out.value[i] += held[i];
+      out.radius[i] = out.radius[i] * 0x1p-29 + std::fabs(out.value[i]) * 0x1p-53;
+    }
+  }
+  return out;
 }
 
 bool CaseReference::adds_up(std::size_t form, Pass pass, const std::string& name) {

@@ -13,6 +13,7 @@
 #include "checks/define/case_inputs.h"
 #include "checks/define/op_def.h"
 #include "reference/ball/ball.h"
+#include "reference/replay/quad.h"
 #include "reference/replay/regrouped.h"
 #include "src/op_call.h"
 
@@ -92,6 +93,8 @@ class CaseReference {
   const reference::Ball& ball(std::size_t form, Pass pass, const std::string& name);
   Interval interval(std::size_t form, Pass pass, const std::string& name, Dtype dtype,
                     std::span<const double> held = {});
+  /// In a case of fp64: the interval if the kernel computed in fp32 and wrote fp64.
+  Interval interval_computed_in_fp32(std::size_t form, Pass pass, const std::string& name);
   /// The interval if the contract allowed flushing of subnormals, evaluated anew.
   Interval interval_flushing(std::size_t form, Pass pass, const std::string& name, Dtype dtype);
   /// The interval if every input were anywhere within these radii of its values; by input, of those that are not exact.
@@ -146,12 +149,24 @@ class CaseReference {
       std::unique_ptr<reference::BallEvaluator> of;
       int probe = 0;
     };
+    /// Of a case of fp64: values in more digits, from the inputs, at saved values, forward mode.
+    struct Exact {
+      std::unique_ptr<reference::QuadEvaluator> of;
+      int probe = 0;
+    };
+    Exact exact[3];
     Balls balls[3][2];  ///< from the inputs, at saved values, forward mode; radii of each element, uniform
-    Balls& at(Pass pass, reference::Radii radii) {
-      return balls[pass == Pass::jvp ? 2 : pass == Pass::backward_at_saved][radii == reference::Radii::uniform];
-    }
+    Balls& at(Pass pass, reference::Radii radii) { return balls[kind(pass)][radii == reference::Radii::uniform]; }
+    static int kind(Pass pass) { return pass == Pass::jvp ? 2 : pass == Pass::backward_at_saved; }
   };
   Evaluated& form_at(std::size_t form);
+  /// Whether the kernel computes in fp64, whose roundings are 2^-29 of those that the rules take for theirs.
+  bool in_fp64() const { return call_.storage == Dtype::fp64; }
+  std::vector<double> exact_values(Evaluated& form, Pass pass, reference::Expr node);
+  /// Whether partial sums have the range of fp16, which ends at 65,504.
+  bool sums_in_fp16() const { return op_.signature.precision.accumulate == Accumulator(Dtype::fp16); }
+  /// Leaves open what some order of such sums makes infinite or NaN.
+  void open_overflows_in_fp16(std::size_t form, Pass pass, const std::string& name, Interval& interval);
   std::unique_ptr<reference::BallEvaluator> around(Evaluated& form, Pass pass,
                                                    const std::vector<reference::Expr>& targets,
                                                    const NamedValues& radii);

@@ -42,7 +42,8 @@ CaseRun::CaseRun(const OpDef& op_in, const OpCall& call_in, const RunOptions& op
     if (call.has(spec)) input_tensors_[spec.name] = input_tensor(spec, reference.inputs());
   if (op.forms.empty()) {
     for (const OutputSpec& spec : op.signature.outputs)
-      outputs.push_back({spec.name, dtype_of(spec.type, call.storage), declared_shape(spec, call)});
+      outputs.push_back(
+          {spec.name, dtype_of(spec.type, call.storage), declared_shape(spec, call), false, spec.to_backward});
     for (const OutputSpec& spec : op.signature.saved)
       outputs.push_back({spec.name, dtype_of(spec.type, call.storage), declared_shape(spec, call), true});
     for (const TensorSpec& spec : op.signature.inputs)
@@ -55,8 +56,8 @@ CaseRun::CaseRun(const OpDef& op_in, const OpCall& call_in, const RunOptions& op
   }
   const reference::Recording& recording = reference.recording();
   for (const OutputSpec& spec : op.signature.outputs)
-    outputs.push_back(
-        {spec.name, dtype_of(spec.type, call.storage), CaseReference::shape_of(recording.outputs, spec.name)});
+    outputs.push_back({spec.name, dtype_of(spec.type, call.storage),
+                       CaseReference::shape_of(recording.outputs, spec.name), false, spec.to_backward});
   for (const OutputSpec& spec : op.signature.saved)
     outputs.push_back({spec.name, dtype_of(spec.type, call.storage), recording.stored.at(spec.name).shape(), true});
   for (const auto& [name, node] : recording.gradients) {
@@ -90,16 +91,19 @@ std::vector<double> CaseRun::held(const Written& tensor) const {
   return values;
 }
 
+std::map<std::string, std::string> CaseRun::overwritten(const std::vector<Written>& written) const {
+  std::map<std::string, std::string> out;
+  for (const auto& [name, over] : op.signature.launch.in_place)
+    if (std::any_of(written.begin(), written.end(), [&, of = name](const Written& w) { return w.name == of; }))
+      out[name] = over;
+  return out;
+}
+
 LaunchTensors CaseRun::forward_tensors(const NamedValues& inputs, int fill) const {
   LaunchTensors out;
   for (const TensorSpec& spec : op.signature.inputs)
     if (call.has(spec)) out.read.emplace(spec.name, input_tensor(spec, inputs));
-  const auto& in_place = op.signature.launch.in_place;
-  for (const Written& output : outputs) {
-    const auto alias =
-        std::find_if(in_place.begin(), in_place.end(), [&](const auto& p) { return p.first == output.name; });
-    if (alias != in_place.end()) out.in_place[output.name] = alias->second;
-  }
+  out.in_place = overwritten(outputs);
   return refilled(out, outputs, fill);
 }
 
@@ -109,13 +113,19 @@ LaunchTensors CaseRun::backward_tensors(const NamedValues& inputs, const LaunchR
   for (const TensorSpec& spec : op.signature.inputs)
     if (call.has(spec)) out.read.emplace(spec.name, input_tensor(spec, inputs));
   for (const Written& output : outputs) {
-    if (output.saved) {
-      out.read.emplace(output.name, forward.written.at(output.name));
-      continue;
-    }
-    out.read.emplace(gradient_name(output.name), cotangent_tensor(output, cotangents_in));
+    if (output.reaches_backward()) out.read.emplace(output.name, forward.written.at(output.name));
+    if (!output.saved) out.read.emplace(gradient_name(output.name), cotangent_tensor(output, cotangents_in));
   }
+  out.in_place = overwritten(gradients);
   return refilled(out, gradients, fill);
+}
+
+/// One that backward overwrites has memory for each element.
+Layout CaseRun::cotangent_layout(const std::string& cotangent) const {
+  const auto& in_place = op.signature.launch.in_place;
+  const bool over =
+      std::any_of(in_place.begin(), in_place.end(), [&](const auto& pair) { return pair.second == cotangent; });
+  return over ? tensor_layout(call, cotangent) : layout_of(call.layout, cotangent);
 }
 
 GuardedTensor CaseRun::cotangent_tensor(const Written& output, const NamedValues& cotangents) const {
@@ -124,7 +134,7 @@ GuardedTensor CaseRun::cotangent_tensor(const Written& output, const NamedValues
   if (&cotangents == &reference.cotangents() && cotangent_tensors_of_ == reference.probe() &&
       known != cotangent_tensors_.end())
     return known->second;
-  GuardedTensor tensor(output.dtype, output.shape, layout_of(call.layout, name), poison(output.dtype, 0));
+  GuardedTensor tensor(output.dtype, output.shape, cotangent_layout(name), poison(output.dtype, 0));
   tensor.assign(cotangents.at(name));
   return tensor;
 }
@@ -212,7 +222,7 @@ const NamedValues& CaseRun::cotangents(int probe) {
   for (const Written& output : outputs) {
     if (output.saved) continue;
     const std::string name = gradient_name(output.name);
-    GuardedTensor tensor(output.dtype, output.shape, layout_of(call.layout, name), poison(output.dtype, 0));
+    GuardedTensor tensor(output.dtype, output.shape, cotangent_layout(name), poison(output.dtype, 0));
     CotangentBits bits;
     const bool at_once = tensor.view().is_dense() && is_float(output.dtype);
     if (at_once) bits.to = tensor.view().as<std::byte>();
@@ -220,7 +230,7 @@ const NamedValues& CaseRun::cotangents(int probe) {
         cotangent_values(call, output.name, output.shape, output.dtype, probe, std::move(all[name]), bits,
                          like == drawn_.end() || like->first == probe ? nullptr : &like->second.at(name));
     // An expanded cotangent repeats its first column: what the kernel reads must be what the reference gets.
-    const bool expanded = layout_of(call.layout, name) == Layout::expanded && output.shape.rank > 0;
+    const bool expanded = cotangent_layout(name) == Layout::expanded && output.shape.rank > 0;
     for (std::size_t i = 0; expanded && i < values.size(); ++i)
       values[i] = values[i - i % static_cast<std::size_t>(output.shape.last())];
     if (expanded) bits.range = ampcheck::reference::extremes_of(values);

@@ -21,6 +21,10 @@ struct Written {
   Dtype dtype;
   Shape shape;
   bool saved = false;
+  bool to_backward = false;  ///< an output that backward reads as forward wrote it
+
+  /// Whether backward reads what forward wrote there.
+  bool reaches_backward() const { return saved || to_backward; }
 };
 
 /// One backward launch: what it was given and what it wrote.
@@ -46,6 +50,8 @@ class CaseRun {
 
   /// Tensors of a forward or backward launch. `fill`: which poison the written buffers hold. Accumulating ones hold
   /// `held()` instead. Backward: with the saved tensors of `saved` and the given cotangents.
+  /// Of these tensors the ones that overwrite what the launch reads: an input, in backward a cotangent.
+  std::map<std::string, std::string> overwritten(const std::vector<Written>& written) const;
   LaunchTensors forward_tensors(const NamedValues& inputs, int fill) const;
   LaunchTensors backward_tensors(const NamedValues& inputs, const LaunchResult& forward, const NamedValues& cotangents,
                                  int fill) const;
@@ -70,6 +76,7 @@ class CaseRun {
  private:
   GuardedTensor input_tensor(const TensorSpec& spec, const NamedValues& inputs) const;
   GuardedTensor cotangent_tensor(const Written& output, const NamedValues& cotangents) const;
+  Layout cotangent_layout(const std::string& cotangent) const;
   void stop_if_cancelled() const;
   LaunchResult launched(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const char* pass);
   void note_memory(const LaunchResult& result, const std::string& where);

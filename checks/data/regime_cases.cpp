@@ -20,8 +20,8 @@ constexpr std::int64_t kOddExtents[] = {17, 1, 67, 0, 257, 3, 1030, 31, 8, 129, 
 /// Extents of the last two axes, many by wide: whole vectors, warps and tiles, with more rows than a block takes.
 constexpr std::int64_t kTiles[][2] = {{130, 64}, {257, 32}, {35, 256}, {64, 128}, {17, 520}, {8, 1024}, {3, 2600}};
 constexpr std::int64_t kEqualExtents[] = {6, 4, 8, 3, 5, 16};
-constexpr const char* kAttributeRegimes[] = {"normal", "integers9", "sweep20", "negative",
-                                             "spike",  "scale-9",   "zeros",   "mean30"};
+constexpr const char* kAttributeRegimes[] = {"normal", "integers9", "sweep20", "subnormal",
+                                             "spike",  "negative",  "zeros",   "mean30"};
 
 /// Of each set, the first ones are run by `quick`.
 constexpr const char* kStandardRegimes[] = {"integers9",
@@ -217,7 +217,29 @@ class CaseList {
                 if (add(call)) break;
               }
             }
+            if (shape == 0 && regime == kAttributeRegimes[0] && is_last_value(attribute, value)) add_two_attributes();
           }
+  }
+
+  bool is_last_value(const AttributeSpec& attribute, const AttributeValue& value) const {
+    const auto last = std::find_if(signature_.attributes.rbegin(), signature_.attributes.rend(),
+                                   [](const AttributeSpec& spec) { return !spec.other_values.empty(); });
+    return last != signature_.attributes.rend() && &*last == &attribute && &value == &attribute.other_values.back();
+  }
+
+  /// Neighbours in the list off their defaults at once: a kernel that confuses two of them is right where one is 1.
+  void add_two_attributes() {
+    const AttributeSpec* before = nullptr;
+    for (const AttributeSpec& attribute : signature_.attributes) {
+      if (attribute.other_values.empty()) continue;
+      if (before != nullptr) {
+        OpCall call = set_ == CaseSet::all ? standard_[1] : middle_;
+        call.attributes.set(before->name, before->other_values.front());
+        call.attributes.set(attribute.name, attribute.other_values.front());
+        add(call);
+      }
+      before = &attribute;
+    }
   }
 
   /// A small attribute is mostly a floor, max(norm, eps): data below it, where it decides, at each of its values.

@@ -29,11 +29,11 @@ namespace {
 
 /// 2^15, or as much as leaves 12 of it inside the format.
 double big(const Fill& f, std::int64_t i) {
-  return signed_power(f, i) * std::ldexp(1.0, std::min(15, f.format.max_exponent() - 4));
+  return signed_power(f, i) * std::ldexp(1.0, std::min(15, f.range().max_exponent() - 4));
 }
 double small(const Fill& f, std::int64_t i) { return signed_power(f, i) * 0x1p-10; }
 double near_subnormal(const Fill& f, std::int64_t i) {
-  return f.sign(-i - 1) * f.log_uniform(i, -3, 2) * f.format.min_normal();
+  return f.sign(-i - 1) * f.log_uniform(i, -3, 2) * f.range().min_normal();
 }
 double full_normal(const Fill& f, std::int64_t i) { return f.values.full_normal(static_cast<std::uint64_t>(i)); }
 double row_constant(const Fill& f, std::int64_t i) { return full_normal(f, f.frame.line(i)); }

@@ -18,7 +18,7 @@ double Fill::log_uniform(std::int64_t i, int low, int high) const {
   return (1 + uniform(i)) * std::ldexp(1.0, low + static_cast<int>(below(i, high - low)));
 }
 
-double near_max(const Fill& f, std::int64_t i) { return f.format.max_finite() * (0.5 + 0.5 * f.uniform(i)); }
+double near_max(const Fill& f, std::int64_t i) { return f.range().max_finite() * (0.5 + 0.5 * f.uniform(i)); }
 
 namespace {
 
@@ -134,7 +134,7 @@ std::span<const DataFamily> data_families() {
        [](const Fill& f, std::int64_t i) { return f.sign(f.frame.line(i)) * near_max(f, i); }},
       {"subnormal",
        "below the smallest normal number",
-       [](const Fill& f, std::int64_t i) { return (2 * f.uniform(i) - 1) * f.format.min_normal(); },
+       [](const Fill& f, std::int64_t i) { return (2 * f.uniform(i) - 1) * f.range().min_normal(); },
        {},
        false,
        true},

@@ -33,6 +33,8 @@ struct Fill {
   Frame frame;
   double number;  ///< K of "scaleK", 0 where the regime has none
 
+  /// Whose range the numbers keep to. Nobody judges fp64 beyond the range of fp32 (checks/case/interval.h).
+  const FloatFormat& range() const { return format == kFp64 ? kFp32 : format; }
   double normal(std::int64_t i) const { return values.normal(static_cast<std::uint64_t>(i)); }
   double uniform(std::int64_t i) const { return values.uniform(static_cast<std::uint64_t>(i)); }
   double choice(std::int64_t i) const { return choices.uniform(static_cast<std::uint64_t>(i)); }

@@ -86,7 +86,10 @@ class Forward {
     const reference::Recording recording = reference::record(s, op.forms.front(), *call.attributes, inputs);
     for (const OutputSpec& output : s.outputs)
       for (const auto& [name, node] : recording.outputs)
-        if (name == output.name) add(output, node.shape(), storage, call.device, own.tensors);
+        if (name == output.name) {
+          add(output, node.shape(), storage, call.device, own.tensors);
+          if (output.to_backward) saved_.push_back(own.tensors.back());
+        }
     for (const OutputSpec& saved : s.saved) {
       add(saved, recording.stored.at(saved.name).shape(), storage, call.device, own.tensors);
       saved_.push_back(own.tensors.back());
@@ -114,7 +117,10 @@ class Forward {
 }  // namespace
 
 kernels::KernelFn with_saved(const OpDef& op, kernels::KernelFn kernel) {
-  if (op.signature.saved.empty()) return kernel;
+  const auto& outputs = op.signature.outputs;
+  if (op.signature.saved.empty() &&
+      std::none_of(outputs.begin(), outputs.end(), [](const OutputSpec& output) { return output.to_backward; }))
+    return kernel;
   return [op, kernel = std::move(kernel)](const kernels::KernelCall& call) {
     const Forward forward(op, call);
     kernels::KernelCall own = call;

@@ -52,6 +52,7 @@ class Reader {
     read_forms();
     read_rows();
     read_accumulates();
+    read_backward_tensors();
     assemble();
     std::vector<OpDef> ops = definition();
     for (OpDef& op : ops) op.plugin = file_.path();
@@ -167,10 +168,13 @@ class Reader {
     if (node.kind == TomlNode::Kind::text) {
       dims = node.text;
     } else {
-      const TomlSection section(file_, node, what + " '" + name + "'", {"dims", "type", "in_place"});
+      const TomlSection section(file_, node, what + " '" + name + "'",
+                                what == "output" ? std::vector<std::string>{"dims", "type", "in_place", "cotangent"}
+                                                 : std::vector<std::string>{"dims", "type"});
       dims = section.text("dims");
       out.type = section.choice("type", kTypes).value_or(type);
       if (const auto over = section.text("in_place")) out.in_place = out_.keep(*over);
+      if (section.find("cotangent") != nullptr && !section.flag("cotangent")) out.flags |= AC_NO_GRADIENT;
     }
     if (dims) out.dims = out_.keep(*dims);
     return out;
@@ -212,7 +216,7 @@ class Reader {
     note("contract", root_.place("contract"), node);
     const std::vector<std::string> types = section.texts("storage");
     for (std::size_t i = 0; i < types.size(); ++i)
-      out_.storage.push_back(word(types[i], kLauncherFloats, section, "storage") + AC_FP32);
+      out_.storage.push_back(word(types[i], kLauncherFloats, section, "storage") + AC_FP64);
     if (const auto text = section.text("accumulate")) {
       Accumulator accumulator;
       if (!find_accumulator(*text, accumulator)) section.fail("accumulate", unknown_accumulator(*text));
@@ -324,6 +328,46 @@ class Reader {
 
   void read_accumulates() {
     mark(root_.texts("accumulates"), AC_ACCUMULATES, root_.place("accumulates"), "accumulates");
+  }
+
+  /// What the arguments of backward say of tensors: an output that backward reads; a gradient that has no pointer of
+  /// its own and stands where a cotangent stood, which then is no pointer to const.
+  void read_backward_tensors() {
+    const TomlNode* const node = root_.find("backward");
+    const TomlNode* const list =
+        node == nullptr || node->kind != TomlNode::Kind::table ? nullptr : entry_of(*node, "arguments");
+    if (list == nullptr) return;
+    std::map<std::string, bool> pointers;  // name -> whether it may be written through
+    for (const TomlEntry& entry : list->entries)
+      if (const auto star = entry.value.text.rfind('*'); star != std::string::npos)
+        pointers[trimmed(entry.value.text.substr(star + 1))] = entry.value.text.find("const") > star;
+    for (ac_output& output : out_.outputs)
+      if (pointers.contains(output.name)) output.flags |= AC_TO_BACKWARD;
+    std::vector<ac_input*> homeless;
+    for (ac_input& input : out_.inputs)
+      if (has_gradient(input) && !pointers.contains(gradient_name(input.name))) homeless.push_back(&input);
+    std::vector<std::int32_t> writable;
+    for (std::size_t i = 0; i < out_.outputs.size(); ++i)
+      if (const auto found = pointers.find(gradient_name(out_.outputs[i].name));
+          found != pointers.end() && found->second)
+        writable.push_back(static_cast<std::int32_t>(i) + 1);
+    if (homeless.size() == 1 && writable.size() == 1) homeless[0]->gradient_over = writable[0];
+  }
+
+  static bool has_gradient(const ac_input& input) {
+    const bool whole = input.type == AC_TYPE_I64 || input.type == AC_TYPE_U8;
+    return !whole && (input.flags & AC_NO_GRADIENT) == 0;
+  }
+
+  static const TomlNode* entry_of(const TomlNode& table, const std::string& key) {
+    for (const TomlEntry& entry : table.entries)
+      if (entry.key == key) return &entry.value;
+    return nullptr;
+  }
+
+  static std::string trimmed(const std::string& text) {
+    const auto first = text.find_first_not_of(" \t"), last = text.find_last_not_of(" \t");
+    return first == std::string::npos ? "" : text.substr(first, last - first + 1);
   }
 
   void assemble() {

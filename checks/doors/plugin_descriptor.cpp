@@ -175,7 +175,8 @@ class OpReader {
     if (outputs.empty()) place_.fail("outputs, got none, want at least one");
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const Place at = place_.entry("output", static_cast<int>(i));
-      const OutputSpec spec = read_output(outputs[i], AC_ROW_INDEPENDENT | AC_ACCUMULATES, at);
+      const OutputSpec spec =
+          read_output(outputs[i], AC_ROW_INDEPENDENT | AC_ACCUMULATES | AC_NO_GRADIENT | AC_TO_BACKWARD, at);
       note_flags(spec.name, outputs[i].flags, at);
       claim(gradient_name(spec.name), at);
       const std::string over = text(outputs[i].in_place, kMostName, "in_place", at);
@@ -190,6 +191,7 @@ class OpReader {
       }
       signature_.outputs.push_back(spec);
     }
+    read_overwritten_cotangents();
     const auto saved = array(op_.saved, op_.saved_count, "saved", place_);
     for (std::size_t i = 0; i < saved.size(); ++i) {
       const Place at = place_.entry("saved", static_cast<int>(i));
@@ -201,10 +203,35 @@ class OpReader {
     }
   }
 
+  /// Gradients that backward writes in the place of a cotangent.
+  void read_overwritten_cotangents() {
+    const auto inputs = array(op_.inputs, op_.input_count, "input", place_);
+    std::set<std::int32_t> taken;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const std::int32_t over = inputs[i].gradient_over;
+      if (over == 0) continue;
+      const TensorSpec& spec = signature_.inputs[i];
+      const Place at = place_.entry("input", static_cast<int>(i)).in("'" + spec.name + "'");
+      if (over < 0 || over > std::ssize(signature_.outputs))
+        at.fail("gradient_over, got " + std::to_string(over) + ", want the number of an output, from 1, or 0");
+      const OutputSpec& output = signature_.outputs[static_cast<std::size_t>(over - 1)];
+      if (!spec.has_gradient()) at.fail("gradient_over, got one for an input without a gradient");
+      if (spec.optional || output.type != spec.type)
+        at.fail("gradient_over, got output '" + output.name +
+                "', want one of the same type, of an input that is always there");
+      if ((inputs[i].flags & AC_ACCUMULATES) != 0)
+        at.fail("gradient_over, got one for a gradient that is added to its buffer");
+      if (!taken.insert(over).second) at.fail("gradient_over, got output '" + output.name + "' a second time");
+      signature_.launch.in_place.emplace_back(gradient_name(spec.name), gradient_name(output.name));
+    }
+  }
+
   OutputSpec read_output(const ac_output& output, std::uint32_t flags, const Place& at) {
     require_flags(output.flags, flags, at);
     OutputSpec spec = {name_of(output.name, "name", at), choice(output.type, kTypes, "type", at)};
     spec.dims = text(output.dims, kMostLine, "dims", at);
+    spec.takes_cotangent = (output.flags & AC_NO_GRADIENT) == 0;
+    spec.to_backward = (output.flags & AC_TO_BACKWARD) != 0;
     const std::vector<std::string> symbols = OpSignature::symbols(TensorSpec{.name = spec.name, .dims = spec.dims});
     if (symbols.size() > static_cast<std::size_t>(kMaxRank))
       at.fail("dims, got " + std::to_string(symbols.size()) + " dimensions, want at most 8");
@@ -243,9 +270,9 @@ class OpReader {
     if (op_.contract == nullptr) return;
     const Place at = place_.in("contract");
     const ac_contract contract = sized(op_.contract, at);
-    if (contract.storage_count < 0 || contract.storage_count > 5 ||
+    if (contract.storage_count < 0 || contract.storage_count > 6 ||
         (contract.storage_count > 0 && contract.storage == nullptr))
-      at.fail("storage, got count " + std::to_string(contract.storage_count) + ", want 0 to 5 types");
+      at.fail("storage, got count " + std::to_string(contract.storage_count) + ", want 0 to 6 types");
     const auto one_of = [&](std::int32_t dtype, std::initializer_list<Dtype> known, const char* what,
                             const char* want) {
       for (const Dtype k : known)
@@ -255,8 +282,8 @@ class OpReader {
     if (contract.storage_count > 0) out.storage.clear();
     for (std::int32_t i = 0; i < contract.storage_count; ++i) {
       out.storage.push_back(one_of(contract.storage[i],
-                                   {Dtype::fp32, Dtype::fp16, Dtype::bf16, Dtype::e4m3fn, Dtype::e5m2}, "storage",
-                                   "AC_FP32, AC_FP16, AC_BF16, AC_E4M3FN or AC_E5M2"));
+                                   {Dtype::fp64, Dtype::fp32, Dtype::fp16, Dtype::bf16, Dtype::e4m3fn, Dtype::e5m2},
+                                   "storage", "AC_FP64, AC_FP32, AC_FP16, AC_BF16, AC_E4M3FN or AC_E5M2"));
       if (std::count(out.storage.begin(), out.storage.end(), out.storage.back()) > 1)
         at.fail("storage, got a type twice");
     }
@@ -265,6 +292,7 @@ class OpReader {
     if (contract.accumulate != 0 && !accumulator_of(contract.accumulate, out.accumulate))
       at.fail("accumulate, got " + std::to_string(contract.accumulate) +
               ", want AC_FP32, AC_FP16, AC_BF16 or AC_TENSOR_CORE_ and ANY, V100, TURING, A100, ADA, H100 or B200");
+    require_fp64_alone(at);
     if (contract.summation_depth < 0)
       at.fail("summation_depth, got " + std::to_string(contract.summation_depth) + ", want 0 or more");
     if (contract.summation_depth > 0 && out.accumulate.core != TensorCore::none)
@@ -275,6 +303,20 @@ class OpReader {
     out.atomics = contract.atomics != 0;
     read_range(contract, at);
     if (contract.math != nullptr) out.math = math_set(sized(contract.math, at.in("math")), at.in("math"));
+  }
+
+  /// In fp64 everything between storage and storage is fp64's: nothing else is bounded there.
+  void require_fp64_alone(const Place& at) const {
+    const PrecisionContract& precision = signature_.precision;
+    if (std::find(precision.storage.begin(), precision.storage.end(), Dtype::fp64) == precision.storage.end()) return;
+    if (precision.accumulate != Dtype::fp32)
+      at.fail("accumulate, got " + name(precision.accumulate) +
+              " with the storage type fp64, want none: in fp64 sums are fp64's (describe two ops)");
+    for (const auto* list : {&signature_.saved, &signature_.outputs})
+      for (const OutputSpec& read : *list)
+        if ((list == &signature_.saved || read.to_backward) && dtype_of(read.type, Dtype::fp64) != Dtype::fp64)
+          at.fail("storage, got fp64 and the tensor '" + read.name +
+                  "', which backward reads in fewer bits, want AC_TYPE_STORAGE or AC_TYPE_FP32 for it");
   }
 
   void read_range(const ac_contract& contract, const Place& at) {
@@ -446,6 +488,10 @@ class OpReader {
             if (name == output && input != data.inputs.shapes.end() && !(node.shape() == input->second))
               at.fail("shape of '" + output + "', got " + node.shape().str() + ", want that of '" + over +
                       "', which it overwrites: " + input->second.str());
+          for (const auto& [name, node] : recording.gradients)
+            if (name == output && !(node.shape() == recording.cotangents.at(over).shape()))
+              at.fail("shape of '" + output + "', got " + node.shape().str() + ", want that of '" + over +
+                      "', which it overwrites: " + recording.cotangents.at(over).shape().str());
         }
       }
     }

@@ -168,6 +168,7 @@ class PluginKernel {
     switch (direction) {
       case Direction::forward: out.outputs = arguments.list(outputs_); break;
       case Direction::backward:
+        out.outputs = arguments.list(outputs_);
         out.cotangents = arguments.list(cotangents_);
         out.gradients = arguments.list(gradients_);
         break;
@@ -176,6 +177,7 @@ class PluginKernel {
         out.output_tangents = arguments.list(output_tangents_);
         break;
       case Direction::double_backward:
+        out.outputs = arguments.list(outputs_);
         out.cotangents = arguments.list(cotangents_);
         out.gradients = arguments.list(gradients_);
         out.gradient_cotangents = arguments.list(gradient_cotangents_);

@@ -69,6 +69,12 @@ class LauncherReader {
       if (signature.inputs[i].has_gradient())
         out_.backward_names.tensors[gradient_name(signature.inputs[i].name)] = {List::gradients,
                                                                                 static_cast<std::int32_t>(i)};
+    for (std::size_t i = 0; i < signature.outputs.size(); ++i) {
+      const OutputSpec& output = signature.outputs[i];
+      if (!output.to_backward) continue;
+      out_.backward_names.facts[output.name] = {dtypes_of(output.type, signature), false, false};
+      out_.backward_names.tensors[output.name] = {List::outputs, static_cast<std::int32_t>(i)};
+    }
     out_.double_backward_names = out_.backward_names;
     for (const TensorSpec& input : signature.inputs)
       if (input.has_gradient())

@@ -38,7 +38,7 @@ struct LauncherOp {
 };
 
 /// Storage types as a file spells them, from AC_FP32.
-inline const std::vector<std::string> kLauncherFloats = {"fp32", "fp16", "bf16", "e4m3fn", "e5m2"};
+inline const std::vector<std::string> kLauncherFloats = {"fp64", "fp32", "fp16", "bf16", "e4m3fn", "e5m2"};
 
 /// The text of a key that has to be there.
 std::string required(const TomlFile& file, const TomlSection& section, const char* key, const char* want);

@@ -168,8 +168,9 @@ struct LowSums {
   std::vector<std::vector<double>> replays;
 };
 
-/// Where digits get lost in a sum: at every addition, between sums of parts of the terms, or once it is added up.
-enum class Lost { each, partial, whole };
+/// Where digits get lost in a sum: at every addition, at every product and addition, between sums of parts of the
+/// terms, or once it is added up.
+enum class Lost { each, products, partial, whole };
 
 /// `promising`: whether replays like the first one may explain anything; otherwise it stays alone.
 LowSums low_sums(const reference::Recording& recording, const Leaves& leaves, reference::Expr target,
@@ -180,9 +181,11 @@ LowSums low_sums(const reference::Recording& recording, const Leaves& leaves, re
   bool going = true;
   const auto add = [&](SumOrder order, int parts) {
     if (!going) return;
-    std::vector<double> values = reference::replay(*recording.graph, leaves, {target},
-                                                   {.order = order, .accumulate = &accumulator, .parts = parts})
-                                     .front();
+    std::vector<double> values =
+        reference::replay(
+            *recording.graph, leaves, {target},
+            {.order = order, .accumulate = &accumulator, .products = where == Lost::products, .parts = parts})
+            .front();
     for (std::size_t i = 0; i < held.size(); ++i) values[i] += held[i];
     if (!held.empty()) round_values(accumulator, RoundingMode{}, values, values);
     round_values(format(storage), RoundingMode{}, values, values);
@@ -296,6 +299,12 @@ std::vector<Scope> scopes_of(CaseRun& run, std::size_t form, const Written& tens
   return out;
 }
 
+bool multiplies_matrices(const Scope& scope) {
+  const auto& nodes = scope.recording->graph->nodes();
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [](const reference::Node& node) { return node.primitive == reference::Primitive::matmul; });
+}
+
 constexpr std::int64_t kLargestReplay = 1 << 18;  ///< elements; replays are scalar
 
 }  // namespace
@@ -307,7 +316,7 @@ std::string dropped_terms(const WrongTensor& wrong) {
   for (const Scope& scope : scopes_of(wrong.run, 0, wrong.tensor, wrong.pass)) {
     const auto without = [&](int dropped) {
       std::vector<double> values = reference::replay(*scope.recording->graph, scope.leaves, {scope.target},
-                                                     {reference::SumOrder::sequential, nullptr, dropped})
+                                                     {.order = reference::SumOrder::sequential, .dropped = dropped})
                                        .front();
       round_values(format(wrong.tensor.dtype), RoundingMode{}, values, values);
       return values;
@@ -439,18 +448,21 @@ bool of_that_size(const Fit& fit) { return fit.size > 0.25 && fit.size < 4; }
 std::optional<LowFit> surely_low(const WrongTensor& wrong) {
   const std::size_t form = wrong.run.reference.forms().front();
   const std::vector<Scope> scopes = scopes_of(wrong.run, form, wrong.tensor, wrong.pass);
-  for (const Dtype candidate : {Dtype::bf16, Dtype::fp16})
+  for (const auto& [candidate, where] :
+       {std::pair(Dtype::bf16, Lost::each), std::pair(Dtype::fp16, Lost::each), std::pair(Dtype::bf16, Lost::products),
+        std::pair(Dtype::fp16, Lost::products)})
     for (std::size_t k = 0; k < scopes.size(); ++k) {
+      if (where == Lost::products && !multiplies_matrices(scopes[k])) continue;
       bool sure = false;
       const auto promising = [&](const LowSums& first) {
         return sure = gives_the_numbers(wrong, first.replays.front());
       };
-      LowSums low = low_sums(*scopes[k].recording, scopes[k].leaves, scopes[k].target, format(candidate), Lost::each,
+      LowSums low = low_sums(*scopes[k].recording, scopes[k].leaves, scopes[k].target, format(candidate), where,
                              wrong.tensor.dtype, {}, promising);
       if (!sure) continue;
       const Fit fit = fit_of(low, wrong);
       if (!of_that_size(fit)) continue;
-      return LowFit{fit, std::move(low), candidate, Lost::each, form, k};
+      return LowFit{fit, std::move(low), candidate, where, form, k};
     }
   return std::nullopt;
 }
@@ -464,9 +476,10 @@ LowFit likeliest_low(const WrongTensor& wrong, std::span<const double> held) {
   for (std::size_t form = 0; form < wrong.run.op.forms.size(); ++form) {
     const std::vector<Scope> scopes = scopes_of(wrong.run, form, wrong.tensor, wrong.pass);
     // Of equal fits the simplest, which leaves nothing to be asked where it gives the kernel's own numbers.
-    for (const Lost at : {Lost::each, Lost::whole, Lost::partial})
+    for (const Lost at : {Lost::each, Lost::products, Lost::whole, Lost::partial})
       for (const Dtype candidate : {Dtype::bf16, Dtype::fp16})
         for (const Scope& scope : scopes) {
+          if (at == Lost::products && !multiplies_matrices(scope)) continue;
           if (at != Lost::each && best.equal >= 0.9 && best.same >= 0.9) continue;
           const auto promising = [&](const LowSums& first) {
             if (wrong.comparison.outside.size() < kTelling || wrong.tensor.shape.count() < kLong) return true;
@@ -500,6 +513,11 @@ std::string words_of(const WrongTensor& wrong, const LowFit& low) {
     case Lost::each:
       return fmt::format("accumulates in {}: the errors are {} times those of a replay with such an accumulator {}",
                          dtype, size, declared);
+    case Lost::products:
+      return fmt::format(
+          "accumulates in {0}, and rounds each product to it: the errors are {1} times those of a replay that does so "
+          "{2}",
+          dtype, size, declared);
     case Lost::partial:
       return fmt::format(
           "accumulates in {0}, if in partial sums: the errors are {1} times those of replays that round sums of parts "

@@ -2,6 +2,7 @@
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 #include "checks/judge/classify.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -152,10 +153,51 @@ bool at_a_kink(const WrongTensor& wrong, const std::vector<std::int64_t>& unexpl
   return true;
 }
 
+/// In a case of fp64: words, if all numbers that are off are those of a kernel that computes in fp32. Numbers nearer to
+/// the value than a thousandth of what fp32 may lose have another cause.
+std::string computed_in_fp32(const WrongTensor& wrong) {
+  constexpr double kFewest = 0x1p-10;
+  const auto& outside = wrong.comparison.outside;
+  if (std::all_of(outside.begin(), outside.end(), [&](std::int64_t at) {
+        const double got = wrong.got[static_cast<std::size_t>(at)];
+        return static_cast<double>(static_cast<float>(got)) == got;
+      }))
+    return "every number that is off is one of fp32: the result goes through float";
+  double most = 0;
+  std::vector<std::int64_t> left = outside;
+  for (const std::size_t form : wrong.run.reference.forms()) {
+    const Interval interval = wrong.run.reference.interval_computed_in_fp32(form, wrong.pass, wrong.tensor.name);
+    std::erase_if(left, [&](std::int64_t at) {
+      const auto i = static_cast<std::size_t>(at);
+      if (!admits(interval, at, wrong.got[i]) || unjudged(interval, i)) return false;
+      if (interval.radius[i] > 0)
+        most = std::max(most, std::fabs(wrong.got[i] - interval.value[i]) / interval.radius[i]);
+      return true;
+    });
+  }
+  if (!left.empty() || most < kFewest) return "";
+  return "all errors are those of fp32: something on the way is computed in float";
+}
+
+/// Replays compute in fp32, so they say nothing of a kernel in fp64. Changed formulas do.
+void explain_in_fp64(const WrongTensor& wrong, const Suspects& suspects, CheckResult& check) {
+  if (check.code != Code::ac101) return;
+  if (const std::string words = computed_in_fp32(wrong); !words.empty()) {
+    check.find(Code::ac301);
+    check.cause = words;
+    return;
+  }
+  if (all_zero(wrong.got)) return;
+  const Replayed cause = explained_by_change(suspects.cheapest());
+  if (cause.kind != Replayed::Kind::changed_formula) return;
+  check.cause = check.cause.empty() ? cause.words : check.cause + "; " + cause.words;
+}
+
 /// Causes that need replays, the surest first.
 void explain(const WrongTensor& wrong, Notes& notes, CheckResult& check) {
   if (!is_wrong_number(check.code)) return;
   const Suspects suspects(wrong, true);
+  if (wrong.run.call.storage == Dtype::fp64) return explain_in_fp64(wrong, suspects, check);
   const bool may_flush = !suspects.rows || !explained_by_flushing(*suspects.rows).empty();
   if (const std::string flushes = may_flush ? explained_by_flushing(wrong) : ""; !flushes.empty()) {
     check.find(Code::ac303);

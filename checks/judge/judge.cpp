@@ -246,6 +246,16 @@ std::vector<double> power_of(CaseRun& run, const Written& tensor, Pass pass, std
   return all == 0 ? std::vector<double>() : seen;
 }
 
+/// Types without infinity hold their largest number, or NaN, where a number is too large: right, and worth knowing.
+void count_saturated(const Subject& subject, CheckResult& check) {
+  const Dtype dtype = subject.tensor->dtype;
+  if (!is_float(dtype) || format(dtype).has_infinity()) return;
+  for (const double v : to_doubles(subject.got)) {
+    check.saturated += std::fabs(v) == format(dtype).max_finite();
+    check.nans += std::isnan(v);
+  }
+}
+
 }  // namespace
 
 std::vector<CheckResult> judge(CaseRun& run, const std::vector<Subject>& subjects, Pass pass) {
@@ -270,6 +280,7 @@ std::vector<CheckResult> judge(CaseRun& run, const std::vector<Subject>& subject
     check.dtype = subjects[k].tensor->dtype;
     conclude(comparisons[k], check);
   }
+  for (std::size_t k = 0; k < subjects.size(); ++k) count_saturated(subjects[k], out[k]);
   for (std::size_t k = 0; run.options.power && k < subjects.size(); ++k)
     out[k].power = power_of(run, *subjects[k].tensor, pass, held[k]);
   return out;

@@ -307,7 +307,7 @@ void check_row_independence(CaseRun& run, const LaunchResult& forward, const Lau
   if (!changed) return;  // all rows are equal: nothing to see
   const LaunchResult forward_changed = run.run_forward(forward_tensors);
   for (const Written& output : run.outputs)
-    if (output.saved) backward_tensors.read.at(output.name) = forward_changed.written.at(output.name);
+    if (output.reaches_backward()) backward_tensors.read.at(output.name) = forward_changed.written.at(output.name);
   const LaunchResult backward_changed = run.run_backward(backward_tensors);
   const auto compare_row = [&](const TensorView& a, const TensorView& b, const std::string& name) {
     const std::int64_t width = a.count() / rows;

@@ -9,6 +9,7 @@ namespace ampcheck::checks::models {
 
 /// As many images as there are.
 void digits_model(Tape& tape, const Digits& digits);
+void channel_model(Tape& tape, const Digits& digits);
 
 inline constexpr std::int64_t kPassage = 16;  ///< characters
 /// Passages of kPassage characters, one after the other, each to predict the next character.

@@ -12,13 +12,16 @@ namespace ampcheck::checks::models {
 
 namespace {
 
-constexpr std::array<std::string_view, 2> kNames = {"digits", "text"};
+constexpr std::array<std::string_view, 3> kNames = {"digits", "text", "channels"};
 constexpr std::array<std::string_view, 15> kOpsOfDigits = {
     "conv2d",   "cumsum", "gelu", "layer_norm", "linear",  "log_softmax", "max_pool2d", "mean",
     "mse_loss", "mul",    "relu", "sigmoid",    "softmax", "sum",         "tanh"};
 constexpr std::array<std::string_view, 17> kOpsOfText = {
     "add", "attention", "cross_entropy", "div", "embedding", "exp",  "gelu_tanh", "layer_norm", "linear",
     "log", "mean",      "mul",           "pow", "rms_norm",  "silu", "sum",       "swiglu"};
+constexpr std::array<std::string_view, 15> kOpsOfChannels = {
+    "add",    "batch_norm", "clamp",      "conv2d", "cross_entropy", "elu",      "group_norm", "leaky_relu",
+    "linear", "max",        "max_pool2d", "mean",   "min",           "softplus", "sqrt"};
 constexpr double kRate = 0.2;
 constexpr std::int64_t kImages = 8, kPassages = 4;
 
@@ -51,19 +54,22 @@ std::span<const std::string_view> net_names() { return kNames; }
 std::span<const std::string_view> ops_of_net(std::string_view net) {
   if (net == kNames[0]) return kOpsOfDigits;
   if (net == kNames[1]) return kOpsOfText;
-  throw Error("[real tensors] net, got '" + std::string(net) + "', want digits or text");
+  if (net == kNames[2]) return kOpsOfChannels;
+  throw Error("[real tensors] net, got '" + std::string(net) + "', want digits, text or channels");
 }
 
 NetRun run_net(std::string_view name, const std::filesystem::path& folder) {
   if (name == kNames[0])
     return train(name, [data = first_digits(read_digits(folder))](Tape& tape) { digits_model(tape, data); });
+  if (name == kNames[2])
+    return train(name, [data = first_digits(read_digits(folder))](Tape& tape) { channel_model(tape, data); });
   if (name == kNames[1]) {
     const Text text = read_text(folder);
     Passages passages;
     for (std::int64_t i = 0; i < kPassages; ++i) add_passage(passages, text, i, kPassages);
     return train(name, [=](Tape& tape) { text_model(tape, passages, text.vocabulary); });
   }
-  throw Error("[real tensors] net, got '" + std::string(name) + "', want digits or text");
+  throw Error("[real tensors] net, got '" + std::string(name) + "', want digits, text or channels");
 }
 
 }  // namespace ampcheck::checks::models

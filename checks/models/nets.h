@@ -19,7 +19,7 @@ struct NetRun {
   std::vector<StepRecord> steps;  ///< kSteps of them
 };
 
-/// Names of the nets: "digits", "text".
+/// Names of the nets: "digits", "text", "channels".
 std::span<const std::string_view> net_names();
 
 /// The built-in ops that a net calls, in the order of the names. A test runs the nets and compares.

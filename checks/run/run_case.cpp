@@ -45,7 +45,7 @@ void dump_inputs(Dump* dump, const CaseRun& run, const NamedValues& cotangents) 
 NamedValues saved_values(const CaseRun& run, const LaunchResult& forward) {
   NamedValues out;
   for (const Written& output : run.outputs)
-    if (output.saved) out[output.name] = to_doubles(forward.written.at(output.name).view());
+    if (output.reaches_backward()) out[output.name] = to_doubles(forward.written.at(output.name).view());
   return out;
 }
 
@@ -64,7 +64,7 @@ bool judge_forward(CaseRun& run, const LaunchResult& forward, Notes& notes, Dump
   std::vector<CheckResult> checks = judge(run, subjects, Pass::forward, notes);
   explain_further(run, subjects, Pass::forward, notes, checks);
   for (std::size_t k = 0; k < checks.size(); ++k) {
-    if (subjects[k].tensor->saved) vouched &= checks[k].failed == 0 && checks[k].range == 0;
+    if (subjects[k].tensor->reaches_backward()) vouched &= checks[k].failed == 0 && checks[k].range == 0;
     save(dump, *subjects[k].tensor, subjects[k].got, run, Pass::forward);
     run.add(std::move(checks[k]));
   }

@@ -174,7 +174,7 @@ class Sampled {
     for (const auto& [name, tensor] : inputs_) out.read.emplace(name, tensor.clone());
     for (const Written& output : outputs_)
       if (!in_place(output.name)) out.write.emplace(output.name, fresh(output));
-    for (const auto& [output, input] : op_.signature.launch.in_place) out.in_place[output] = input;
+    out.in_place = run_->overwritten(outputs_);
     return out;
   }
 
@@ -185,10 +185,8 @@ class Sampled {
     for (const auto& [name, tensor] : inputs_) out.read.emplace(name, tensor.clone());
     for (std::size_t k = 0; k < outputs_.size(); ++k) {
       const Written& output = outputs_[k];
-      if (output.saved) {
-        out.read.emplace(output.name, forward.written.at(output.name).clone());
-        continue;
-      }
+      if (output.reaches_backward()) out.read.emplace(output.name, forward.written.at(output.name).clone());
+      if (output.saved) continue;
       const std::string name = gradient_name(output.name);
       const std::vector<double> values = cotangent_values(call_, output.name, output.shape, output.dtype, probe);
       GuardedTensor tensor(output.dtype, output.shape, Layout::dense, poison(output.dtype, 0));
@@ -198,7 +196,9 @@ class Sampled {
       sampled[name] = of_rows(values, rows);
       fewer[name] = of_fewer(values, rows);
     }
-    for (const Written& gradient : gradients_) out.write.emplace(gradient.name, fresh(gradient));
+    for (const Written& gradient : gradients_)
+      if (!in_place(gradient.name)) out.write.emplace(gradient.name, fresh(gradient));
+    out.in_place = run_->overwritten(gradients_);
     run_->reference.set_cotangents(std::move(sampled));
     fewer_->reference.set_cotangents(std::move(fewer));
     return out;

@@ -154,7 +154,7 @@ class Reducer {
       if (failure_.pass == Pass::forward) return judged_alike(run, run.outputs, forward);
       NamedValues saved;
       for (const Written& output : run.outputs)
-        if (output.saved) saved[output.name] = to_doubles(forward.written.at(output.name).view());
+        if (output.reaches_backward()) saved[output.name] = to_doubles(forward.written.at(output.name).view());
       if (failure_.pass == Pass::backward_at_saved) run.reference.set_saved(std::move(saved));
       run.reference.set_cotangents(cotangents_);
       return judged_alike(run, run.gradients,

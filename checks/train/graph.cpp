@@ -373,6 +373,7 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
   };
   const OutputSpec& output = op.signature.outputs.front();
   Tensor y = add(output);
+  if (output.to_backward) entry.saved.emplace_back(output.name, y);
   for (const OutputSpec& spec : op.signature.saved) entry.saved.emplace_back(spec.name, add(spec));
   kernel.attributes = &entry.call.call.attributes;
   run(op.kernel.forward, kernel);

@@ -28,6 +28,11 @@ Expr Graph::record(Node node) {
   return {this, static_cast<int>(nodes_.size()) - 1};
 }
 
+void Graph::replace_argument(int node, int was, int is) {
+  for (int& arg : nodes_[static_cast<std::size_t>(node)].args)
+    if (arg == was) arg = is;
+}
+
 Expr Graph::input(const std::string& name, const Shape& shape) {
   Node node;
   node.name = name;
@@ -141,24 +146,64 @@ Expr mean(Expr x, int axis) {
 }
 Expr sum_all(Expr x) { return sum(reshape(x, Shape{x.shape().count()}), 0); }
 
-Expr matmul(Expr a, Expr b, bool transpose_a, bool transpose_b) {
+namespace {
+
+/// x with its batch axes, all but the last two, as in `like`: repeated where it has one, as NumPy broadcasts.
+Expr with_batch(Expr x, const Shape& batch) {
+  Shape shape = batch;
+  shape.rank = batch.rank + 2;
+  for (int i = 0; i < 2; ++i) shape[batch.rank + i] = x.shape().last(1 - i);
+  if (shape == x.shape()) return x;
+  TensorView view{nullptr, Dtype::fp64, shape, shape};
+  const Shape from = row_major_strides(x.shape());
+  for (int i = 0; i < shape.rank; ++i) {
+    const int own = i - (shape.rank - x.shape().rank);  // its axis there; none: repeated
+    view.strides[i] = own < 0 || x.shape()[own] != shape[i] ? 0 : from[own];
+  }
+  std::vector<std::int64_t> map(static_cast<std::size_t>(shape.count()));
+  for (std::size_t i = 0; i < map.size(); ++i) map[i] = view.offset(static_cast<std::int64_t>(i));
+  return mapped(Primitive::take, x, map_of(std::move(map)), shape);
+}
+
+Shape batch_of(const Shape& shape) {
+  Shape out = shape;
+  out.rank = shape.rank - 2;
+  return out;
+}
+
+Expr matmul_of_one_batch(Expr a, Expr b, bool transpose_a, bool transpose_b) {
   const Shape &x = a.shape(), &y = b.shape();
-  if (x.rank < 2 || y.rank < 2)
-    throw Error("[formula] matmul, got " + x.str() + " and " + y.str() + ", want at least 2 dimensions each");
-  const std::int64_t n = x.last(transpose_a ? 0 : 1), k = x.last(transpose_a ? 1 : 0);
-  const std::int64_t k2 = y.last(transpose_b ? 0 : 1), m = y.last(transpose_b ? 1 : 0);
-  bool batches_agree = x.rank == y.rank && k == k2;
-  for (int i = 0; batches_agree && i + 2 < x.rank; ++i) batches_agree = x[i] == y[i];
-  if (!batches_agree) throw Error("[formula] matmul shapes do not fit, got " + x.str() + " and " + y.str());
   Node node;
   node.primitive = Primitive::matmul;
   node.shape = x;
-  node.shape[x.rank - 2] = n;
-  node.shape[x.rank - 1] = m;
+  node.shape[x.rank - 2] = x.last(transpose_a ? 0 : 1);
+  node.shape[x.rank - 1] = y.last(transpose_b ? 1 : 0);
   node.transpose_a = transpose_a;
   node.transpose_b = transpose_b;
   node.args = {a.id, b.id};
   return a.graph->record(std::move(node));
+}
+
+}  // namespace
+
+Expr matmul(Expr a, Expr b, bool transpose_a, bool transpose_b) {
+  const Shape &x = a.shape(), &y = b.shape();
+  if (x.rank < 2 || y.rank < 2)
+    throw Error("[formula] matmul, got " + x.str() + " and " + y.str() + ", want at least 2 dimensions each");
+  const Shape left = batch_of(x), right = batch_of(y);
+  bool fits = x.last(transpose_a ? 1 : 0) == y.last(transpose_b ? 0 : 1);
+  for (int i = 0; fits && i < std::min(left.rank, right.rank); ++i)
+    fits = left.last(i) == right.last(i) || left.last(i) == 1 || right.last(i) == 1;
+  if (!fits) throw Error("[formula] matmul shapes do not fit, got " + x.str() + " and " + y.str());
+  if (left == right) return matmul_of_one_batch(a, b, transpose_a, transpose_b);
+  if (right.rank == 0 && !transpose_a) {  // one matrix for all rows of the batch: they are rows of one product
+    const Shape rows{left.count() * x.last(1), x.last(0)};
+    Shape out = x;
+    out[x.rank - 1] = y.last(transpose_b ? 1 : 0);
+    return reshape(matmul_of_one_batch(reshape(a, rows), b, false, transpose_b), out);
+  }
+  const Shape batch = broadcast_shape(left, right);
+  return matmul_of_one_batch(with_batch(a, batch), with_batch(b, batch), transpose_a, transpose_b);
 }
 
 Expr reshape(Expr x, const Shape& shape) {

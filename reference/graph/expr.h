@@ -105,6 +105,9 @@ class Graph {
   const Node& node(int id) const { return nodes_[static_cast<std::size_t>(id)]; }
   Expr at(int id) { return {this, id}; }
 
+  /// Lets a node take another argument of the same shape: a rounding that is put in behind it.
+  void replace_argument(int node, int was, int is);
+
   /// Gradients of sum_i <cotangent_i, output_i> with respect to `inputs`, as nodes of this graph; zeros where an output
   /// does not depend on an input.
   std::vector<Expr> vjp(const std::vector<Expr>& outputs, const std::vector<Expr>& cotangents,

@@ -46,6 +46,30 @@ void record_jvps(Recording& out, const std::vector<Expr>& inputs) {
   for (std::size_t i = 0; i < jvps.size(); ++i) out.jvps.emplace_back(tangent_name(out.outputs[i].first), jvps[i]);
 }
 
+/// Outputs that backward reads as forward wrote them stand in the graph a second time, as saved tensors do; unless the
+/// formula says itself where.
+void store_outputs(Recording& out, const OpSignature& signature) {
+  for (const OutputSpec& spec : signature.outputs) {
+    if (!spec.to_backward) continue;
+    const auto& nodes = out.graph->nodes();
+    const bool said = std::any_of(nodes.begin(), nodes.end(), [&](const Node& node) {
+      return node.primitive == Primitive::stored && node.name == spec.name;
+    });
+    if (!said) stored(spec.name, out.output(spec.name));
+  }
+}
+
+/// Derivatives in terms of an output (g y of exp, g y (1 - y) of sigmoid) take the one that backward reads.
+void read_stored_outputs(Recording& out, int from, int to) {
+  Graph& graph = *out.graph;
+  for (int id = from; id < to; ++id) {
+    if (graph.node(id).primitive != Primitive::stored) continue;
+    const int output = graph.node(id).args[0];
+    for (int later = to; later < static_cast<int>(graph.nodes().size()); ++later)
+      graph.replace_argument(later, output, id);
+  }
+}
+
 }  // namespace
 
 Recording record(const OpSignature& signature, const Form& form, const Attributes& attributes,
@@ -66,6 +90,11 @@ Recording record(const OpSignature& signature, const Form& form, const Attribute
     throw Error("[" + signature.name + "] outputs of form '" + form.name + "', got " +
                 std::to_string(call.outputs_.size()) + ", want " + std::to_string(signature.outputs.size()));
   out.outputs = call.outputs_;
+  for (const OutputSpec& spec : signature.outputs)
+    for (auto& [name, node] : out.outputs)
+      if (name == spec.name && !spec.takes_cotangent) node = no_gradient(name + " takes no cotangent", node);
+  const int values_end = static_cast<int>(out.graph->nodes().size());
+  store_outputs(out, signature);
   const int forward_size = static_cast<int>(out.graph->nodes().size());
   for (int id = 0; id < forward_size; ++id)
     if (out.graph->node(id).primitive == Primitive::stored) out.stored[out.graph->node(id).name] = out.graph->at(id);
@@ -81,6 +110,7 @@ Recording record(const OpSignature& signature, const Form& form, const Attribute
     names.push_back(gradient_name(spec.name));
   }
   const std::vector<Expr> gradients = out.graph->vjp(out.output_nodes(), cotangents, wrt);
+  read_stored_outputs(out, values_end, forward_size);
   for (std::size_t i = 0; i < names.size(); ++i) out.gradients.emplace_back(names[i], gradients[i]);
   if (signature.forward_mode) record_jvps(out, wrt);
   return out;

@@ -435,7 +435,10 @@ class PlainEvaluator {
               left[at(p)] = x;
               right[at(p)] = y;
             }
-            terms[at(p)] = policy_.round(x * y);
+            if constexpr (requires { policy_.product(x * y); })
+              terms[at(p)] = policy_.product(x * y);
+            else
+              terms[at(p)] = policy_.round(x * y);
           }
           Real& to = out[at(batch * plane + i * m + j)];
           if constexpr (kFuses)

@@ -38,6 +38,7 @@ struct ReplayPolicy {
   static float sqrt(float x) { return std::sqrt(x); }
   static float pow(float x, float p) { return std::pow(x, p); }
   static float round(float x) { return x; }
+  float product(float x) const { return options.products ? narrow(x) : x; }
   /// Whether an elementwise operation is that of fp32 and no more.
   bool plain() const { return options.scatter == 0; }
   float erring(Primitive primitive, float x) const {

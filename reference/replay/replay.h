@@ -18,6 +18,7 @@ enum class SumOrder { sequential, lanes32, pairwise, reversed };
 struct ReplayOptions {
   SumOrder order = SumOrder::sequential;
   const FloatFormat* accumulate = nullptr;  ///< partial sums are rounded to this; null: fp32
+  bool products = false;  ///< in products of matrices each product is rounded to it too, before it is added
   /// A planted mistake: > 0, sums leave out what follows the last full vector of that width; -1, they leave out the
   /// last term; 0, none.
   int dropped = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "reference/graph/node_text.h"
+#include "reference/softplus.h"
 #include "reference/text/formula_evaluator.h"
 
 namespace ampcheck::reference {
@@ -34,6 +35,12 @@ Expr FormulaEvaluator::call(const FormulaTerm& term) {
   return moved(term, x);
 }
 
+namespace {
+
+Expr plain_softplus(Expr x) { return softplus(x, constant(*x.graph, 1.0)); }
+
+}  // namespace
+
 Expr FormulaEvaluator::unary(const std::string& f, Expr x) {
   static const std::map<std::string, Expr (*)(Expr)> kUnary = {{"exp", exp},
                                                                {"expm1", expm1},
@@ -45,6 +52,7 @@ Expr FormulaEvaluator::unary(const std::string& f, Expr x) {
                                                                {"sqrt", sqrt},
                                                                {"rsqrt", rsqrt},
                                                                {"sigmoid", sigmoid},
+                                                               {"softplus", plain_softplus},
                                                                {"abs", abs},
                                                                {"square", square},
                                                                {"stop_gradient", stop_gradient}};

@@ -138,6 +138,7 @@ class FormulaEvaluator {
   Expr sliced(const FormulaTerm& term, Expr x);
 
   Expr joined(const FormulaTerm& term, Expr x);
+  Expr extended(const FormulaTerm& term, Expr x);
 
   FormulaScope scope_;
   const FormulaSource& source_;

@@ -22,6 +22,7 @@ Expr FormulaEvaluator::moved(const FormulaTerm& term, Expr x) {
   }
   if (f == "slice") return sliced(term, x);
   if (f == "concat") return joined(term, x);
+  if (f == "pad" || f == "repeat") return extended(term, x);
   const auto small = [&](std::int64_t v) {
     if (v < 0 || v > 4096) formula_.fail(term.at, "got " + std::to_string(v) + " in unfold, want 0 to 4096");
     return static_cast<int>(v);
@@ -88,6 +89,37 @@ Expr FormulaEvaluator::sliced(const FormulaTerm& term, Expr x) {
     formula_.fail(term.at, "got slice [" + std::to_string(begin) + ", " + std::to_string(end) + ") of extent " +
                                std::to_string(extent));
   return slice(x, at, begin, end);
+}
+
+/// Zeros before and after along an axis, or each element n times.
+Expr FormulaEvaluator::extended(const FormulaTerm& term, Expr x) {
+  const bool pads = term.text == "pad";
+  const int at = axis(x, term.args[1]);
+  const std::int64_t extent = x.shape()[at], first = whole(term.args[2]), second = pads ? whole(term.args[3]) : 0;
+  const auto most = static_cast<double>(source_.most_elements);
+  for (const std::int64_t given : {first, second})
+    if (given < 0) formula_.fail(term.at, "got " + std::to_string(given) + " in " + term.text + ", want 0 or more");
+  const double elements =
+      static_cast<double>(std::max<std::int64_t>(x.shape().count(), 1)) *
+      (pads ? 1 + static_cast<double>(first) + static_cast<double>(second) : static_cast<double>(first));
+  if (elements > most) fail_too_large(term.at, "got too many elements in " + term.text);
+  Shape shape = x.shape();
+  shape[at] = pads ? extent + first + second : extent * first;
+  const Shape strides = row_major_strides(pads ? shape : x.shape());
+  const TensorView view{nullptr, Dtype::fp64, pads ? x.shape() : shape, strides};
+  std::vector<std::int64_t> map(static_cast<std::size_t>(view.count()));
+  if (pads) {
+    for (std::size_t i = 0; i < map.size(); ++i)
+      map[i] = view.offset(static_cast<std::int64_t>(i)) + first * strides[at];
+    return put_add(x, std::move(map), shape);
+  }
+  std::int64_t inner = 1;
+  for (int axis = at + 1; axis < shape.rank; ++axis) inner *= shape[axis];
+  for (std::size_t i = 0; i < map.size(); ++i) {
+    const auto to = static_cast<std::int64_t>(i);
+    map[i] = to / (inner * first) * inner + to % inner;
+  }
+  return take(x, std::move(map), shape);
 }
 
 Expr FormulaEvaluator::joined(const FormulaTerm& term, Expr x) {

@@ -23,6 +23,7 @@ const std::vector<FormulaFunction>& formula_functions() {
       {"sqrt", 1, 1, "sqrt(x)"},
       {"rsqrt", 1, 1, "rsqrt(x)"},
       {"sigmoid", 1, 1, "sigmoid(x)"},
+      {"softplus", 1, 1, "softplus(x)"},
       {"abs", 1, 1, "abs(x)"},
       {"square", 1, 1, "square(x)"},
       {"stop_gradient", 1, 1, "stop_gradient(x)"},
@@ -46,6 +47,8 @@ const std::vector<FormulaFunction>& formula_functions() {
       {"squeeze", 2, 2, "squeeze(x, axis)"},
       {"slice", 4, 4, "slice(x, axis, begin, end)"},
       {"concat", 1, -1, "concat(a, b, ..., axis=-1)", {"axis"}},
+      {"pad", 4, 4, "pad(x, axis, before, after)"},
+      {"repeat", 3, 3, "repeat(x, axis, n)"},
       {"unfold", 3, 3, "unfold(image, kh, kw, stride=1, padding=0)", {"stride", "padding"}},
       {"stored", 2, 2, "stored(name, x)", {}, 0},
       {"given", 3, 3, "given(input, a, b)", {}, 0},
@@ -159,7 +162,9 @@ class Resolver {
     if (name.kind != FormulaTerm::Kind::name) formula_.fail(name.at, std::string("got a value, want a name: ") + usage);
     if (call.text == "stored") {
       if (std::none_of(signature_.saved.begin(), signature_.saved.end(),
-                       [&](const OutputSpec& s) { return s.name == name.text; }))
+                       [&](const OutputSpec& s) { return s.name == name.text; }) &&
+          std::none_of(signature_.outputs.begin(), signature_.outputs.end(),
+                       [&](const OutputSpec& s) { return s.to_backward && s.name == name.text; }))
         formula_.fail(name.at, "got stored('" + name.text + "'), want a saved tensor of the op");
       if (!stored_.insert(name.text).second) formula_.fail(name.at, "got a second stored(" + name.text + ", ...)");
       return;

@@ -261,6 +261,8 @@ TEST(FormulaText, EveryFunctionOfTheListCanBeUsed) {
                                                          {"squeeze", "sum(x, 1), 1"},
                                                          {"slice", "x, 1, 0, 2"},
                                                          {"concat", "x, x, axis=0"},
+                                                         {"pad", "x, 1, 1, 2"},
+                                                         {"repeat", "x, 0, 3"},
                                                          {"unfold", "image, 2, 2, stride=1, padding=1"},
                                                          {"stored", "name, x"},
                                                          {"given", "w, w, x"},
@@ -272,6 +274,38 @@ TEST(FormulaText, EveryFunctionOfTheListCanBeUsed) {
     Evaluated value(op, stored + "y = " + call + " + 0", {{"index", {0, 1, 1, 0}}});
     for (const double v : value[0]) EXPECT_TRUE(std::isfinite(v)) << call;
   }
+}
+
+TEST(FormulaText, PadPutsZerosAndRepeatTakesEachElementAgain) {
+  const OpSignature op = signature_of({{"x", "A B"}});  // [[1, 2, 3], ...] in rows of B
+  const Values plain = Evaluated(op, "y = x")[0];
+  const Shape shape = Evaluated(op, "y = x").shape();
+  Evaluated padded(op, "y = pad(x, 1, 1, 2)");
+  EXPECT_EQ(padded.shape(), (Shape{shape[0], shape[1] + 3}));
+  Evaluated back(op, "y = slice(pad(x, 1, 1, 2), 1, 1, 1 + B) + 0 * sum(pad(x, 0, 2, 0), 0)");
+  EXPECT_EQ(back[0], plain);
+  Evaluated sums(op, "y = sum(pad(x, 0, 2, 1)) - sum(x)");
+  EXPECT_EQ(sums[0], Values{0});
+  Evaluated rows(op, "y = repeat(x, 1, 2)");
+  EXPECT_EQ(rows.shape(), (Shape{shape[0], 2 * shape[1]}));
+  EXPECT_EQ(rows[0][0], plain[0]);
+  EXPECT_EQ(rows[0][1], plain[0]);
+  EXPECT_EQ(rows[0][2], plain[1]);
+  Evaluated columns(op, "y = repeat(x, 0, 2)");
+  EXPECT_EQ(Values(columns[0].begin(), columns[0].begin() + shape[1]),
+            Values(columns[0].begin() + shape[1], columns[0].begin() + 2 * shape[1]));
+}
+
+TEST(FormulaText, MatmulBroadcastsItsBatchAsNumPyDoes) {
+  const OpSignature op = signature_of({{"x", "A B"}});
+  const Values square = Evaluated(op, "y = x @ transpose(x)")[0];
+  const Values one_matrix = Evaluated(op, "y = reshape(x, 1, A, B) @ transpose(x)")[0];
+  EXPECT_EQ(one_matrix, square);
+  Evaluated both(op, "y = reshape(concat(x, x, axis=0), 2, A, B) @ reshape(transpose(x), 1, B, A)");
+  ASSERT_EQ(both[0].size(), 2 * square.size());
+  EXPECT_EQ(Values(both[0].begin(), both[0].begin() + static_cast<std::ptrdiff_t>(square.size())), square);
+  Evaluated left(op, "y = x @ reshape(transpose(concat(x, x, axis=0)), B, 2, A) * 0 + 1");
+  EXPECT_EQ(left.shape().rank, 3);
 }
 
 TEST(FormulaText, SeveralOutputsComeInTheOrderOfTheSignature) {

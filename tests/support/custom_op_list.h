@@ -72,6 +72,19 @@ inline constexpr CustomOpCase kCustomOps[] = {
     {"regrouped.so", "normalize", ""},
     {"regrouped.so", "normalize_below_floor", "AC101"},  // class 37: a branch of the backward
     {"regrouped.so", "running_mean", ""},
+    {"fp64.so", "norm64", ""},
+    {"fp64.so", "norm64_through_float", "AC301", "the result goes through float", true},
+    {"fp64.so", "norm64_float_rsqrt", "AC301", "computed in float", true},
+    {"fp64.so", "norm64_no_eps", "AC101", "", true},
+    {"fp64.so", "norm64_one_pass", "AC101", "", true},
+    {"fp64.so", "norm64_lost_term", "AC101", "", true},
+    {"fp64.so", "norm64_small_slope", "AC101", "", true},  // an error that no check in fp32 sees
+    {"backward_tensors.so", "tanh_by_output", ""},
+    {"backward_tensors.so", "tanh_by_output_wrong", "AC101", "", true},
+    {"backward_tensors.so", "silu_over_cotangent", ""},
+    {"backward_tensors.so", "silu_over_cotangent_shifted", "AC", "", true},
+    {"backward_tensors.so", "running_mean_output", ""},
+    {"backward_tensors.so", "running_mean_output_wrong", "AC101", "", true},
     {"in_place.so", "softmax_in_place", ""},
     {"in_place.so", "softmax_in_place_rereads", "AC401",
      "reads its input after having written it"},            // class 21: memory that is shared

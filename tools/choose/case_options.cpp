@@ -53,7 +53,7 @@ ShapeFilter parse_shapes(const std::string& text) {
 }  // namespace
 
 void add_dtype_option(CLI::App* command, std::vector<Dtype>& dtypes) {
-  each(command, "--dtype", "T", "only this storage type: fp32, fp16, bf16, or e4m3fn, e5m2 (may be repeated)",
+  each(command, "--dtype", "T", "only this storage type: fp32, fp16, bf16, or fp64, e4m3fn, e5m2 (may be repeated)",
        [&dtypes](const std::string& t) { dtypes.push_back(choose("--dtype", t, kStorageTypes)); });
 }
 

@@ -14,6 +14,18 @@ if(manual_files)
 endif()
 ampcheck_embed(${CMAKE_BINARY_DIR}/generated/ampcheck_manual.inc ${manual_embedded})
 
+# The page for agents, as a skill that they load: the same text behind a head of two lines.
+file(READ ${CMAKE_SOURCE_DIR}/tools/manual/agents.md agents_page)
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/skills/ampcheck/SKILL.md @ONLY CONTENT
+"---
+name: ampcheck
+description: Judge a numerical kernel or function (torch, Triton, NumPy, C++) against its reference without a tolerance. Use it after writing or changing a kernel, or when a low-precision result differs from the reference and it must be decided whether that is a bug or rounding.
+---
+
+@agents_page@")
+install(FILES ${CMAKE_BINARY_DIR}/generated/skills/ampcheck/SKILL.md DESTINATION share/ampcheck/skills/ampcheck)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/manual/agents.md)
+
 # Pages for man are made by the program itself. Where only the program was built, there are none to install.
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/man/made
   COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:ampcheck> -DFOLDER=${CMAKE_BINARY_DIR}/man

@@ -49,6 +49,7 @@ Verdicts verdicts_of(const CompareOptions& options, const std::string& library, 
   run.jobs = options.jobs;
   run.relations = options.relations;
   run.as_written = options.as_written;
+  run.brief = true;  // the verdicts are those of `check`
   run.run = isolated_run(worker_setup({&op}, options, options.inputs));
   out.report = checks::run_cases(cases, run);
   for (const CaseResult& result : out.report.cases) {
@@ -66,6 +67,8 @@ struct Pair {
   const checks::OpDef *a, *b;
   std::array<Verdicts, 2> verdicts;
   checks::ComparedBuilds compared;
+
+  bool repaired() const { return verdicts[0].convicted > 0 && verdicts[1].convicted == 0; }
 };
 
 const std::vector<checks::OpDef>& ops_of(const std::string& library) {
@@ -140,6 +143,7 @@ std::string text_of(const Pair& pair, const Style& style) {
   std::string out = fmt::format("{}{}{}{}\n", style.bold, a, a == b ? "" : " (A), " + b + " (B)", style.reset);
   for (const int build : {0, 1})
     out += verdict_line(pair.verdicts[static_cast<std::size_t>(build)], kBuild[build], style);
+  if (pair.repaired()) out += "  B repairs what is wrong in A\n";
   if (!pair.compared.tensors.empty()) {
     out += fmt::format("  {}{:<14}{:>10}{:>10}{:>12}{:>12}    bits differ{}\n", style.bold, "error", "A mean", "B mean",
                        "A largest", "B largest", style.reset);
@@ -183,6 +187,7 @@ Json json_of(const Pair& pair) {
                               {"compared", t.compared},
                               {"bits_differ", t.differ},
                               {"first", t.first}});
+  out["repaired"] = pair.repaired();
   const int nearer = pair.compared.nearer();
   out["nearer"] = pair.compared.tensors.empty() || nearer < 0 ? "" : kBuild[nearer];
   out["forward"] = time_json(pair.compared.forward);
@@ -218,8 +223,8 @@ ExitCode compare_command(const CompareOptions& options) {
     const Pair pair = compared(options, op, counterpart(op, own, others, options.words[1]), calls);
     for (const Verdicts& verdicts : pair.verdicts) {
       if (verdicts.skipped > 0) code = worse(code, ExitCode::incomplete);
-      if (verdicts.convicted > 0) code = worse(code, ExitCode::findings);
     }
+    if (pair.verdicts[1].convicted > 0) code = worse(code, ExitCode::findings);
     if (options.json)
       ops.push_back(json_of(pair));
     else

@@ -388,6 +388,16 @@ std::string admitted(const CaseResult& result, const CheckResult& check) {
   return out;
 }
 
+/// What a type without infinity holds in the place of numbers that are too large.
+std::string saturated(const CheckResult& check) {
+  std::string out;
+  if (check.saturated > 0)
+    out = fmt::format("{} of {} saturated (at {})", grouped(check.saturated), grouped(check.compared),
+                      info(check.dtype).format->max_finite());
+  if (check.nans > 0) out += fmt::format("{}{} NaN", out.empty() ? "" : ", ", grouped(check.nans));
+  return out;
+}
+
 /// The columns of a power curve.
 std::string curve(const std::array<std::string, 4>& shown) {
   return fmt::format("{:>8}{:>7}{:>7}{:>7}", shown[0], shown[1], shown[2], shown[3]);
@@ -439,6 +449,7 @@ std::string console_checks(const CaseResult& result, const Style& style) {
                            (bad || check.note.empty() ? "" : "  " + one_line(check.note)));
     if (check.range > 0) out.insert(out.size() - 1, fmt::format("  {} left open", grouped(check.range)));
     if (const std::string words = admitted(result, check); !words.empty()) out.insert(out.size() - 1, "  " + words);
+    if (const std::string words = saturated(check); !words.empty()) out.insert(out.size() - 1, "  " + words);
     if (check.unjudged > 0) out.insert(out.size() - 1, fmt::format("  {} not judged", grouped(check.unjudged)));
   }
   if (measured)

@@ -37,6 +37,8 @@ Json check_json(const CheckResult& check) {
           {"range", check.range},
           {"by_forms", check.by_forms},
           {"by_regrouping", check.by_regrouping},
+          {"saturated", check.saturated},
+          {"nans", check.nans},
           {"unjudged", check.unjudged},
           {"failed", check.failed},
           {"max_ratio", json_number(check.max_ratio)},

@@ -14,7 +14,7 @@ namespace {
 // structs must be added here: the sizes say so.
 #if defined(__x86_64__) && defined(_GLIBCXX_RELEASE) && !defined(_GLIBCXX_DEBUG)
 static_assert(sizeof(Element) == 112, "teach wire_text and from_wire the new field of Element");
-static_assert(sizeof(CheckResult) == 288, "teach wire_text and from_wire the new field of CheckResult");
+static_assert(sizeof(CheckResult) == 304, "teach wire_text and from_wire the new field of CheckResult");
 static_assert(sizeof(CaseResult) == 272,
               "teach wire_text and from_wire the new field of CaseResult");  // but `smallest` and `explained`, which
                                                                              // the supervisor knows
@@ -170,6 +170,8 @@ void put(Writer& w, const CheckResult& c) {
   w.put(c.note);
   w.put(std::uint64_t{c.power.size()});
   for (const double share : c.power) w.put(share);
+  w.put(c.saturated);
+  w.put(c.nans);
   w.put(c.unjudged);
 }
 
@@ -193,6 +195,8 @@ void get(Reader& r, CheckResult& c) {
   r.get(c.note);
   c.power.resize(r.count(8));
   for (double& share : c.power) r.get(share);
+  r.get(c.saturated);
+  r.get(c.nans);
   r.get(c.unjudged);
 }
 

@@ -131,8 +131,8 @@ typedef struct ac_attribute_value {
 
 /** One call. Pointers to tensors stand in the order of the op; a null pointer is an absent optional input, its
  * gradient, or a gradient that an input does not have. Forward reads inputs and writes outputs and saved; backward
- * reads inputs, saved and cotangents (one for each output) and writes gradients (one for each input); jvp reads inputs,
- * saved and tangents (one for each input) and writes output_tangents. */
+ * reads inputs, saved and cotangents (one for each output), also outputs that say so, and writes gradients (one for
+ * each input); jvp reads inputs, saved and tangents (one for each input) and writes output_tangents. */
 typedef struct ac_call {
   uint32_t struct_size;                    /**< sizeof(ac_call) of the host. */
   int32_t storage;                         /**< The storage dtype of the case: AC_FP32, ... */
@@ -145,7 +145,7 @@ typedef struct ac_call {
   int32_t saved_count;                     /**< Of saved. */
   int32_t attribute_count;                 /**< Of attributes. */
   const ac_tensor* const* inputs;          /**< In every call. */
-  const ac_tensor* const* outputs;         /**< Null but in forward. */
+  const ac_tensor* const* outputs;         /**< In forward; in backward those with AC_TO_BACKWARD, to read. */
   const ac_tensor* const* saved;           /**< Written by forward, read by the others. */
   const ac_tensor* const* cotangents;      /**< Null but in backward and double_backward. */
   const ac_tensor* const* gradients;       /**< Null but in backward and double_backward. */
@@ -179,7 +179,7 @@ enum {
 enum {
   AC_TYPE_STORAGE = 0, /**< The storage dtype of the case. */
   AC_TYPE_PARAMETER,   /**< That, or fp32 beside 16-bit data. */
-  AC_TYPE_FP32,        /**< fp32 in every case. */
+  AC_TYPE_FP32,        /**< fp32; fp64 in cases of fp64. */
   AC_TYPE_I64,         /**< int64 in every case. */
   AC_TYPE_U8,          /**< uint8 in every case. */
   /* The same in every case: a GEMM of fp8 numbers that writes bf16, data that a kernel quantizes. */
@@ -198,10 +198,11 @@ enum {
 /** Flags of ac_input and ac_output. */
 enum {
   AC_OPTIONAL = 1u,    /**< Input: may be absent. */
-  AC_NO_GRADIENT = 2u, /**< Input: has no gradient. */
+  AC_NO_GRADIENT = 2u, /**< Input: has no gradient. Output: takes no cotangent, as running statistics do. */
   /** Output, or gradient of an input: row i along row_dim depends on row i of the inputs alone. */
   AC_ROW_INDEPENDENT = 4u,
-  AC_ACCUMULATES = 8u /**< Output, or gradient of an input: is added to what its buffer holds. */
+  AC_ACCUMULATES = 8u, /**< Output, or gradient of an input: is added to what its buffer holds. */
+  AC_TO_BACKWARD = 16u /**< Output: backward reads what forward wrote, as it reads a saved tensor. */
 };
 
 /** An input of an op. */
@@ -213,7 +214,7 @@ typedef struct ac_input {
   int32_t role;          /**< AC_DATA, ... */
   int32_t type;          /**< AC_TYPE_STORAGE, ... */
   int32_t domain;        /**< AC_ANY, ... */
-  int32_t reserved;      /**< 0 */
+  int32_t gradient_over; /**< k: its gradient overwrites the cotangent of output k (from 1) in backward; 0: of none. */
   const char* index_dim; /**< Indices and targets: the symbol whose extent bounds them. */
 } ac_input;
 
@@ -221,7 +222,7 @@ typedef struct ac_input {
  * without one, from dims. */
 typedef struct ac_output {
   uint32_t struct_size; /**< sizeof(ac_output) */
-  uint32_t flags;       /**< AC_ROW_INDEPENDENT, AC_ACCUMULATES */
+  uint32_t flags;       /**< AC_ROW_INDEPENDENT, AC_ACCUMULATES; output: AC_NO_GRADIENT, AC_TO_BACKWARD */
   const char* name;     /**< Required. */
   int32_t type;         /**< AC_TYPE_STORAGE, ... */
   int32_t reserved;     /**< 0 */
@@ -284,7 +285,8 @@ enum {
 typedef struct ac_contract {
   uint32_t struct_size;    /**< sizeof(ac_contract) */
   int32_t storage_count;   /**< Of storage; 0: fp32, fp16, bf16. */
-  const int32_t* storage;  /**< Storage types that the op takes: AC_FP32, ... */
+  const int32_t* storage;  /**< Storage types that the op takes: AC_FP32, ... In cases of AC_FP64 the kernel computes
+                            * and accumulates in fp64. */
   int32_t compute;         /**< 0 or AC_FP32: what is computed between storage and storage is rounded to it. */
   int32_t accumulate;      /**< 0 or AC_FP32; AC_FP16, AC_BF16: each partial sum is rounded to it; AC_TENSOR_CORE_... */
   int32_t summation_depth; /**< 0: any order; else the largest number of roundings that a term of a sum passes. */

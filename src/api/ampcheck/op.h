@@ -49,6 +49,8 @@ namespace op __attribute__((visibility("hidden"))) {
     Input& optional() { return set(at_.flags, at_.flags | AC_OPTIONAL); }
     /// Has no gradient.
     Input& no_gradient() { return set(at_.flags, at_.flags | AC_NO_GRADIENT); }
+    /// Backward writes its gradient over the cotangent of that output (1: the first one); both have one shape and type.
+    Input& gradient_over(int output) { return set(at_.gradient_over, output); }
     /// A weight: drawn around 1.
     Input& weight() { return set(at_.role, AC_WEIGHT); }
     /// A bias: drawn around 0.
@@ -88,6 +90,10 @@ namespace op __attribute__((visibility("hidden"))) {
     explicit Output(ac_output& at) : at_(at) {}  ///< Of Op::output() and Op::saved().
     /// Its dtype in a case: AC_TYPE_STORAGE (an output's default), AC_TYPE_FP32 (a saved tensor's), ...
     Output& type(int type) { return set(at_.type, type); }
+    /// Takes no cotangent: no gradient flows back from it, as from running statistics.
+    Output& no_gradient() { return set(at_.flags, at_.flags | AC_NO_GRADIENT); }
+    /// Backward reads it: an output as forward wrote it, with its rounding. Saved tensors are read anyway.
+    Output& to_backward() { return set(at_.flags, at_.flags | AC_TO_BACKWARD); }
     /// The kernel overwrites that input with it.
     Output& in_place(const char* input) { return set(at_.in_place, input); }
     /// Its symbols; needed where the op has no formula.
@@ -106,7 +112,7 @@ namespace op __attribute__((visibility("hidden"))) {
   /// Which extents a dimension takes; any without a word, 0 among them.
   class Dim {
    public:
-    explicit Dim(ac_dim& at) : at_(at) {}                           ///< Of Op::dim().
+    explicit Dim(ac_dim& at) : at_(at) {}                        ///< Of Op::dim().
     Dim& multiple_of(int n) { return set(at_.multiple_of, n); }  ///< Multiples of n alone.
     Dim& least(std::int64_t n) { return set(at_.least, n); }     ///< n and more.
     Dim& most(std::int64_t n) { return set(at_.most, n); }       ///< n and less.
@@ -445,7 +451,7 @@ namespace op __attribute__((visibility("hidden"))) {
 
   }  // namespace detail
 
-}  // namespace op
+}  // namespace )
 }  // namespace ampcheck
 
 /// The exported function of the library.
