@@ -7,6 +7,7 @@
 
 #include "src/error.h"
 #include "src/rounding.h"
+#include "src/tensor_core/product.h"
 
 namespace ampcheck::tensor_core {
 
@@ -80,7 +81,8 @@ std::uint32_t rounded(const Rule& rule, std::int64_t sum, int last) {
   }
   // Fewer than 53 bits, and far above fp64's subnormal numbers: the double is exact.
   const double exact = static_cast<double>(sum) * exact_power_of_two(std::max(last, -900));
-  return static_cast<std::uint32_t>(encode_scalar(kFp16, exact));
+  const auto code = static_cast<std::uint32_t>(encode_scalar(kFp16, exact));
+  return (code & kFp16.magnitude_mask()) == 0 ? 0 : code;
 }
 
 /// What is not finite among the terms: IEEE 754's rules.
@@ -141,6 +143,14 @@ std::uint32_t block(const Rule& rule, Input a_type, Input b_type, Output output,
   return rounded(rule, sum, last);
 }
 
+std::uint32_t add_outside(Output output, std::uint32_t x, std::uint32_t y) {
+  const FloatFormat& f = format_of(output);
+  const double sum = decode_scalar(f, x) + decode_scalar(f, y);  // of fp16 exact; of fp32 rounded to a double first
+  if (sum != sum) return nan_of(output);
+  if (output == Output::fp16) return static_cast<std::uint32_t>(encode_scalar(f, sum));
+  return std::bit_cast<std::uint32_t>(std::bit_cast<float>(x) + std::bit_cast<float>(y));
+}
+
 namespace {
 
 std::uint32_t chain(const Rule& rule, const Instruction& i, std::span<const std::uint32_t> a,
@@ -151,15 +161,6 @@ std::uint32_t chain(const Rule& rule, const Instruction& i, std::span<const std:
     c = block(rule, i.a, i.b, i.output, a.subspan(k, n), b.subspan(k, n), c);
   }
   return c;
-}
-
-/// x + y in the output type, to nearest.
-std::uint32_t added(Output output, std::uint32_t x, std::uint32_t y) {
-  const FloatFormat& f = format_of(output);
-  const double sum = decode_scalar(f, x) + decode_scalar(f, y);  // of fp16 exact; of fp32 rounded to a double first
-  if (sum != sum) return nan_of(output);
-  if (output == Output::fp16) return static_cast<std::uint32_t>(encode_scalar(f, sum));
-  return std::bit_cast<std::uint32_t>(std::bit_cast<float>(x) + std::bit_cast<float>(y));
 }
 
 std::uint32_t by_two_fp16(const Rule& rule, const Instruction& i, std::span<const std::uint32_t> a,
@@ -177,7 +178,7 @@ std::uint32_t by_two_fp16(const Rule& rule, const Instruction& i, std::span<cons
       }
     sum = block(rule, Input::fp16, Input::fp16, i.output, x, y, sum);
   }
-  return added(i.output, sum, c);
+  return add_outside(i.output, sum, c);
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ std::string lacking(const Instruction& instruction);
 
 /// d in the output type's bits (fp32: 32, fp16: the low 16). a and b hold k codes each, one a word, in the bits of
 /// their types; c in those of the output. Infinity and NaN as IEEE 754 has them; the NaN is 0x7fffffff or 0x7fff; a sum
-/// of exactly zero is +0. Throws Error where no such instruction is, or a size is wrong.
+/// that is zero, or is rounded to it, is +0. Throws Error where no such instruction is, or a size is wrong.
 std::uint32_t dot(const Instruction& instruction, std::span<const std::uint32_t> a, std::span<const std::uint32_t> b,
                   std::uint32_t c);
 
