@@ -22,17 +22,17 @@ struct Codes {
 /// How it is computed. All give the same bits.
 enum class Path {
   best,
-  reference,  ///< element(), one at a time
-  lanes8,     ///< vectors of 8, as AVX2 has them
-  lanes16,    ///< vectors of 16, as AVX-512 has them
+  reference,        ///< element(), one at a time
+  lanes8,           ///< vectors of 8, as AVX2 has them
+  lanes16,          ///< vectors of 16, as AVX-512 has them
   lanes16_in_parts  ///< the same code for processors without AVX-512, for tests alone
 };
 /// Those that this processor runs, the fastest first.
 std::vector<Path> paths();
 const char* name(Path path);
 
-/// d[i,j] = c[i,j] + sum over k of a[i,k] b[k,j]; c and d are dense, a.rows x b.columns. c may be d, or null for 0. Both
-/// hold values of the output type, as fp32. Throws Error where the instruction is none, or extents differ.
+/// d[i,j] = c[i,j] + sum over k of a[i,k] b[k,j]; c and d are dense, a.rows x b.columns. c may be d, or null for 0.
+/// Both hold values of the output type, as fp32. Throws Error where the instruction is none, or extents differ.
 void multiply(const Product& product, const Codes& a, const Codes& b, const float* c, float* d, Path path = Path::best);
 
 }  // namespace ampcheck::tensor_core

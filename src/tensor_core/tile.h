@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One tile of a product: 2 rows of a by two vectors of columns of b, block after block. Between multiply.cpp, which packs
-// matrices, and the code of each width (tile_lanes.h).
+// One tile of a product: 2 rows of a by two vectors of columns of b, block after block. Between multiply.cpp, which
+// packs matrices, and the code of each width (tile_lanes.h).
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace ampcheck::tensor_core {
 
 inline constexpr int kTileRows = 2;
 
-/// Packed values of one panel of rows of a (2 of them) or columns of b (two vectors of them), k outermost. What no fast way
-/// takes stands there as zero, and `odd` says so.
+/// Packed values of one panel of rows of a (2 of them) or columns of b (two vectors of them), k outermost. What no fast
+/// way takes stands there as zero, and `odd` says so.
 struct PanelView {
   const float* values = nullptr;
   const std::int16_t* exponents = nullptr;  ///< of a zero: Settings::zero_exponent
@@ -23,9 +23,9 @@ struct Settings {
   Rule::Result result = Rule::Result::truncated;
   int fraction = 25;
   int least_exponent = -133;
-  int zero_exponent = 0;      ///< of c = 0, and of zeros in the panels
+  int zero_exponent = 0;        ///< of c = 0, and of zeros in the panels
   int c_least_exponent = -126;  ///< of subnormal c
-  int products = 16;          ///< of a block, 32 at most
+  int products = 16;            ///< of a block: 4, 8, 16 or 32
 };
 
 /// Operands whose exponents are outside are odd: with these, no product, and no scale of one, leaves fp32's range.

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile with vectors of kLanes numbers. Included once for each width and set of instructions, inside a namespace of its own
-// and between HWY_PUSH_ATTRIBUTES and HWY_POP_ATTRIBUTES; written in the vector types of gcc and clang, so that every
-// width is the same code and can be tested on every processor. No include guard.
+// A tile with vectors of kLanes numbers. Included once for each width and set of instructions, inside a namespace of
+// its own and between HWY_PUSH_ATTRIBUTES and HWY_POP_ATTRIBUTES; written in the vector types of gcc and clang, so that
+// every width is the same code and can be tested on every processor. No include guard.
 //
-// How a block runs: products of operands are exact in fp32, and so is a product times a power of two. Scaled by 2^(F-E) and
-// converted to a whole number it is cut off toward zero as the core does it. 16 such terms fit into 32 bits. The sum and c
-// go on in fp64, where all of it is exact, and are cut off there by clearing bits.
+// How a block runs: products of operands are exact in fp32, and so is a product times a power of two. Scaled by 2^(F-E)
+// and converted to a whole number it is cut off toward zero as the core does it. The whole numbers are added in 32
+// bits; the sum becomes an fp32 cut off toward zero, times 2^(E-F). Where 32 bits might not do, the block is left to
+// the reference.
 
 typedef float Floats __attribute__((vector_size(4 * kLanes)));
 typedef std::int32_t Ints __attribute__((vector_size(4 * kLanes)));
+typedef std::uint32_t Words __attribute__((vector_size(4 * kLanes)));
 typedef std::int16_t Shorts __attribute__((vector_size(4 * kLanes)));      // of both vectors of columns
 typedef std::int16_t HalfShorts __attribute__((vector_size(2 * kLanes)));  // of one
-typedef double Doubles __attribute__((vector_size(4 * kLanes)));           // of half a vector of columns
-typedef std::int64_t Longs __attribute__((vector_size(4 * kLanes)));
-typedef float HalfFloats __attribute__((vector_size(2 * kLanes)));
-typedef std::int32_t HalfInts __attribute__((vector_size(2 * kLanes)));
 
 #define AMPCHECK_INLINE inline __attribute__((always_inline))
 
@@ -35,147 +33,147 @@ AMPCHECK_INLINE To bits_as(const From& from) {
   std::memcpy(&out, &from, sizeof(To));
   return out;
 }
-
-template <int half>
-AMPCHECK_INLINE HalfInts half_of(const Ints& v) {
-  if constexpr (kLanes == 8)
-    return __builtin_shufflevector(v, v, 4 * half, 4 * half + 1, 4 * half + 2, 4 * half + 3);
-  else
-    return __builtin_shufflevector(v, v, 8 * half, 8 * half + 1, 8 * half + 2, 8 * half + 3, 8 * half + 4, 8 * half + 5,
-                                   8 * half + 6, 8 * half + 7);
-}
-
 template <class V>
 AMPCHECK_INLINE V larger(const V& x, const V& y) {
   return x > y ? x : y;
 }
+AMPCHECK_INLINE Ints all(int value) { return Ints{} + value; }
 
-/// Exponent of c, as in a search for the largest.
+/// Exponent of c, as in the search for the largest.
 AMPCHECK_INLINE Ints exponents_of(const Settings& s, const Floats& c) {
-  const Ints bits = bits_as<Ints>(c) & 0x7fffffff;
-  const Ints exponent = larger((bits >> 23) - 127, Ints{} + s.c_least_exponent);
-  return bits == 0 ? Ints{} + s.zero_exponent : exponent;
+  const Ints size = bits_as<Ints>(c) & 0x7fffffff;
+  return size == 0 ? all(s.zero_exponent) : larger((size >> 23) - 127, all(s.c_least_exponent));
 }
 
-/// To nearest even in fp16, as a double. What overflows is infinite; what becomes zero is +0.
-AMPCHECK_INLINE Doubles nearest_fp16(const Doubles& v) {
-  const Longs bits = bits_as<Longs>(v), size = bits & 0x7fffffffffffffff;
-  constexpr std::int64_t kDropped = (std::int64_t{1} << 42) - 1;  // 11 of 53 bits stay
-  const Longs up = size + ((size >> 42) & 1) + (kDropped >> 1);
-  const Doubles normal = bits_as<Doubles>((up & ~kDropped) | (bits ^ size));
-  constexpr double kShift = 0x1.8p28;  // the last bit of a double there is 2^-24, that of subnormal fp16
-  const Doubles subnormal = (v + kShift) - kShift;
-  const Doubles absolute = bits_as<Doubles>(size);
-  const Doubles rounded = absolute < 0x1p-14 ? subnormal : normal;
-  const Doubles infinite = bits_as<Doubles>((Longs{} + 0x7ff0000000000000) | (bits ^ size));
-  const Doubles finite = rounded + 0.0;  // -0 becomes +0
-  return bits_as<Doubles>(bits_as<Longs>(rounded) & 0x7fffffffffffffff) > 65504.0 ? infinite : finite;
+/// To nearest even in fp16, of fp32 values whose last bit is set where anything was cut off. What overflows is
+/// infinite; what becomes zero is +0.
+AMPCHECK_INLINE Floats nearest_fp16(const Floats& v) {
+  const Ints bits = bits_as<Ints>(v), size = bits & 0x7fffffff, sign = bits ^ size;
+  constexpr int kDropped = (1 << 13) - 1;  // 11 of 24 bits stay
+  const Ints up = (size + ((size >> 13) & 1) + (kDropped >> 1)) & ~kDropped;
+  const Ints finite = up >= 0x47800000 ? all(0x7f800000) : up;  // 2^16
+  constexpr float kShift = 0.75f;  // the last bit of fp32 there is 2^-24, that of subnormal fp16
+  const Floats small = (bits_as<Floats>(size) + kShift) - kShift;
+  const Ints out = size < 0x38800000 ? bits_as<Ints>(small) : finite;  // 2^-14
+  return bits_as<Floats>(out == 0 ? out : out | sign);
 }
 
-/// Half a vector of results: sums of products in units of 2^(E-F), and c. Sets `odd` where the result needs the reference.
-AMPCHECK_INLINE HalfFloats finish(const Settings& s, const Doubles& products, const HalfInts& exponents,
-                                  const HalfFloats& c, Longs& odd) {
-  const Longs up = __builtin_convertvector(s.fraction - exponents, Longs);
-  const Doubles scale = bits_as<Doubles>((up + 1023) << 52), back = bits_as<Doubles>((1023 - up) << 52);
-  const Doubles scaled = __builtin_convertvector(c, Doubles) * scale;
-  const Doubles sum = products + __builtin_convertvector(__builtin_convertvector(scaled, HalfInts), Doubles);
-  if (s.result == Rule::Result::nearest_fp16)
-    return __builtin_convertvector(nearest_fp16(sum * back), HalfFloats);
-  const std::int64_t kept = s.result == Rule::Result::truncated ? ~((std::int64_t{1} << 29) - 1)   // 24 of 53 bits
-                                                                : ~((std::int64_t{1} << 39) - 1);  // 14
-  const Doubles result = bits_as<Doubles>(bits_as<Longs>(sum) & kept) * back;
-  const Longs size = bits_as<Longs>(result) & 0x7fffffffffffffff;
-  odd |= (size < 0x3810000000000000) & (size != 0);  // below 2^-126
-  return __builtin_convertvector(result, HalfFloats);
+/// The sum x of a block, in units of 2^(E-F), in the output type. `back`: 2^(E-F).
+AMPCHECK_INLINE Floats finish(const Settings& s, const Ints& x, const Floats& back) {
+  const Ints sign = x & all(INT32_MIN), size = (x ^ (x >> 31)) - (x >> 31);
+  const Floats nearest = __builtin_convertvector(size, Floats);
+  const Ints again = __builtin_convertvector(nearest, Ints);
+  Ints cut = bits_as<Ints>(nearest) + (again > size);  // a comparison that holds is -1
+  if (s.result == Rule::Result::nearest_fp16) cut |= (__builtin_convertvector(bits_as<Floats>(cut), Ints) != size) & 1;
+  if (s.result == Rule::Result::truncated_13_bits) cut &= ~0x3ff;
+  const Floats result = bits_as<Floats>(cut | sign) * back;
+  // A zero has the sign of x, which is none.
+  return s.result == Rule::Result::nearest_fp16 ? nearest_fp16(result) : result;
 }
 
-AMPCHECK_INLINE bool any(const Longs& flags) {
-  std::int64_t each[sizeof(Longs) / 8], out = 0;
-  std::memcpy(each, &flags, sizeof(Longs));
+AMPCHECK_INLINE bool any(const Ints& flags) {
+  std::int64_t each[sizeof(Ints) / 8], out = 0;
+  std::memcpy(each, &flags, sizeof(Ints));
   for (const std::int64_t flag : each) out |= flag;
   return out != 0;
 }
 
-/// Sums of `count` products, at most 16, of both rows and both vectors of columns.
-AMPCHECK_INLINE void add_products(const float* a, const float* b, int count, const Floats (&scale)[kTileRows][2],
+/// x + y; `odd` gets its highest bit where the sum does not fit, or comes so near that fp32 would round it to 2^31.
+AMPCHECK_INLINE Ints add(const Ints& x, const Ints& y, Ints& odd) {
+  const Ints sum = bits_as<Ints>(bits_as<Words>(x) + bits_as<Words>(y));  // wraps: the flags say so
+  odd |= ((x ^ sum) & (y ^ sum)) | (sum > 0x7fffff00) | (sum < -0x7fffff00);
+  return sum;
+}
+
+/// Sums of `count` products, at most 16, of both rows and both vectors of columns: below 2^31 at any F up to 25.
+template <int count>
+AMPCHECK_INLINE void add_products(const float* a, const float* b, const Floats (&scale)[kTileRows][2],
                                   Ints (&sums)[kTileRows][2]) {
   for (int row = 0; row < kTileRows; ++row)
     for (int half = 0; half < 2; ++half) sums[row][half] = Ints{};
+#pragma GCC unroll 4
   for (int k = 0; k < count; ++k, a += kTileRows, b += 2 * kLanes) {
     const Floats low = load<Floats>(b), high = load<Floats>(b + kLanes);
     for (int row = 0; row < kTileRows; ++row) {
-      const Floats x = Floats{} + a[row];
-      sums[row][0] += __builtin_convertvector(x * low * scale[row][0], Ints);
-      sums[row][1] += __builtin_convertvector(x * high * scale[row][1], Ints);
+      sums[row][0] += __builtin_convertvector(low * a[row] * scale[row][0], Ints);
+      sums[row][1] += __builtin_convertvector(high * a[row] * scale[row][1], Ints);
     }
   }
 }
 
-/// One block; c is left alone if false is returned: it needs the reference.
-AMPCHECK_INLINE bool do_block(const Settings& s, const float* a, const std::int16_t* a_exponents, const float* b,
-                              const std::int16_t* b_exponents, float* c, std::int64_t stride) {
+/// The largest exponent of the products of each element of the tile.
+template <int products>
+AMPCHECK_INLINE void find_largest(const Settings& s, const std::int16_t* a, const std::int16_t* b,
+                                  std::int16_t (&out)[kTileRows][2 * kLanes]) {
   Shorts largest[kTileRows];
   for (int row = 0; row < kTileRows; ++row) largest[row] = Shorts{} + static_cast<std::int16_t>(s.least_exponent);
-  for (int k = 0; k < s.products; ++k) {
-    const Shorts of_b = load<Shorts>(b_exponents + k * 2 * kLanes);
-    for (int row = 0; row < kTileRows; ++row)
-      largest[row] = larger(largest[row], of_b + a_exponents[k * kTileRows + row]);
+#pragma GCC unroll 4
+  for (int k = 0; k < products; ++k) {
+    const Shorts of_b = load<Shorts>(b + k * 2 * kLanes);
+    for (int row = 0; row < kTileRows; ++row) largest[row] = larger(largest[row], of_b + a[k * kTileRows + row]);
   }
-  Ints exponents[kTileRows][2];
-  Floats scale[kTileRows][2];
-  Ints infinite = Ints{};
+  for (int row = 0; row < kTileRows; ++row) store(largest[row], out[row]);
+}
+
+/// One block of `products`; c is left alone if false is returned: it needs the reference.
+template <int products>
+AMPCHECK_INLINE bool do_block(const Settings& s, const float* a, const std::int16_t* a_exponents, const float* b,
+                              const std::int16_t* b_exponents, float* c, std::int64_t stride) {
+  constexpr int kLeast = -101;  // 2^(E-F) is a normal number from here on, and so is every result
+  std::int16_t largest[kTileRows][2 * kLanes];
+  find_largest<products>(s, a_exponents, b_exponents, largest);
+  Floats scale[kTileRows][2], of_c[kTileRows][2];
+  Ints odd = Ints{};
   for (int row = 0; row < kTileRows; ++row)
     for (int half = 0; half < 2; ++half) {
-      const Floats of_c = load<Floats>(c + row * stride + half * kLanes);
-      infinite |= (bits_as<Ints>(of_c) & 0x7f800000) == 0x7f800000;
-      std::int16_t each[2 * kLanes];
-      store(largest[row], each);
-      const Ints of_products = __builtin_convertvector(load<HalfShorts>(each + half * kLanes), Ints);
-      // Below -200 there are only zeros.
-      exponents[row][half] = larger(larger(of_products, exponents_of(s, of_c)), Ints{} - 200);
-      const Ints up = s.fraction - exponents[row][half];
-      scale[row][half] = bits_as<Floats>((larger(up, Ints{} - 126) > 127 ? Ints{} + 254 : up + 127) << 23);
+      of_c[row][half] = load<Floats>(c + row * stride + half * kLanes);
+      const Ints size = bits_as<Ints>(of_c[row][half]) & 0x7fffffff;
+      const Ints of_products = __builtin_convertvector(load<HalfShorts>(largest[row] + half * kLanes), Ints);
+      const Ints exponents = larger(of_products, exponents_of(s, of_c[row][half]));
+      odd |= (size >= 0x7f800000) | ((exponents < kLeast) & (size != 0));
+      const Ints up = s.fraction - larger(exponents, all(kLeast));
+      scale[row][half] = bits_as<Floats>((up + 127) << 23);
     }
-  Longs odd = bits_as<Longs>(infinite);
-  Doubles products[kTileRows][2][2] = {};
-  for (int begin = 0; begin < s.products; begin += 16) {
-    Ints sums[kTileRows][2];
-    add_products(a + begin * kTileRows, b + begin * 2 * kLanes, s.products - begin < 16 ? s.products - begin : 16, scale,
-                 sums);
-    for (int row = 0; row < kTileRows; ++row)
-      for (int half = 0; half < 2; ++half) {
-        products[row][half][0] += __builtin_convertvector(half_of<0>(sums[row][half]), Doubles);
-        products[row][half][1] += __builtin_convertvector(half_of<1>(sums[row][half]), Doubles);
-      }
-  }
-  HalfFloats results[kTileRows][2][2];
+  Ints sums[kTileRows][2], more[kTileRows][2] = {};
+  add_products<(products < 16 ? products : 16)>(a, b, scale, sums);
+  if constexpr (products > 16) add_products<products - 16>(a + 16 * kTileRows, b + 16 * 2 * kLanes, scale, more);
+  Floats results[kTileRows][2];
   for (int row = 0; row < kTileRows; ++row)
     for (int half = 0; half < 2; ++half) {
-      const float* const at = c + row * stride + half * kLanes;
-      results[row][half][0] = finish(s, products[row][half][0], half_of<0>(exponents[row][half]),
-                                     load<HalfFloats>(at), odd);
-      results[row][half][1] = finish(s, products[row][half][1], half_of<1>(exponents[row][half]),
-                                     load<HalfFloats>(at + kLanes / 2), odd);
+      Ints sum = sums[row][half];
+      if constexpr (products > 16) sum = add(sum, more[row][half], odd);
+      sum = add(sum, __builtin_convertvector(of_c[row][half] * scale[row][half], Ints), odd);
+      const Floats back = bits_as<Floats>((254 << 23) - bits_as<Ints>(scale[row][half]));
+      results[row][half] = finish(s, sum, back);
     }
-  if (any(odd)) return false;
+  if (any(odd & INT32_MIN)) return false;
   for (int row = 0; row < kTileRows; ++row)
-    for (int half = 0; half < 2; ++half)
-      for (int part = 0; part < 2; ++part)
-        store(results[row][half][part], c + row * stride + half * kLanes + part * kLanes / 2);
+    for (int half = 0; half < 2; ++half) store(results[row][half], c + row * stride + half * kLanes);
   return true;
+}
+
+template <int products>
+inline std::int64_t blocks(const Settings& settings, const PanelView& a, const PanelView& b, std::int64_t begin,
+                           std::int64_t end, float* c, std::int64_t stride) {
+  const Settings s = settings;  // no store can be thought to change it
+  for (std::int64_t block = begin; block < end; ++block) {
+    if (a.odd[block] | b.odd[block]) return block;
+    const std::int64_t k = block * products;
+    if (!do_block<products>(s, a.values + k * kTileRows, a.exponents + k * kTileRows, b.values + k * 2 * kLanes,
+                            b.exponents + k * 2 * kLanes, c, stride))
+      return block;
+  }
+  return end;
 }
 
 inline std::int64_t tile(const Settings& settings, const PanelView& a, const PanelView& b, std::int64_t begin,
                          std::int64_t end, float* c, std::int64_t stride) {
-  const Settings s = settings;  // no store can be thought to change it
-  for (std::int64_t block = begin; block < end; ++block) {
-    if (a.odd[block] | b.odd[block]) return block;
-    const std::int64_t k = block * s.products;
-    if (!do_block(s, a.values + k * kTileRows, a.exponents + k * kTileRows, b.values + k * 2 * kLanes,
-                  b.exponents + k * 2 * kLanes, c, stride))
-      return block;
+  switch (settings.products) {
+    case 4: return blocks<4>(settings, a, b, begin, end, c, stride);
+    case 8: return blocks<8>(settings, a, b, begin, end, c, stride);
+    case 16: return blocks<16>(settings, a, b, begin, end, c, stride);
+    default: return blocks<32>(settings, a, b, begin, end, c, stride);
   }
-  return end;
 }
 
 #undef AMPCHECK_INLINE
