@@ -224,15 +224,16 @@ ExitCode show_values(const MmaOptions& o, Instruction types, const Vectors& v) {
   Json values = Json::array();
   std::string out = fmt::format("# gpu={} in={} in_b={} out={} unit={}\n", o.generation, name(types.a), name(types.b),
                                 name(types.output), name(types.unit));
-  const auto list = [&out](const std::vector<std::uint32_t>& codes) {
-    for (const std::uint32_t code : codes) out += fmt::format("{:x} ", code);
+  const auto list = [&out](Input type, const std::vector<std::uint32_t>& codes) {
+    const int digits = 2 * format_of(type).storage_bytes();
+    for (const std::uint32_t code : codes) out += fmt::format("{:0{}x} ", code, digits);
   };
   for (const Vector& vector : v.all) {
     const std::uint32_t d = value_of(types, o.order, vector, true);
     values.push_back({{"line", vector.line}, {"d", fmt::format("{:08x}", d)}});
-    list(vector.a);
+    list(types.a, vector.a);
     out += "| ";
-    list(vector.b);
+    list(types.b, vector.b);
     out += fmt::format("| {:08x} | {:08x}\n", vector.c, d);
   }
   if (o.json)
