@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <iostream>
 #include <iterator>
+#include <string_view>
+#include <utility>
 
 #include "src/error.h"
 #include "src/file_bytes.h"
@@ -26,9 +28,19 @@ constexpr Input kInputs[] = {Input::fp16, Input::bf16, Input::tf32, Input::e4m3,
 constexpr Output kOutputs[] = {Output::fp32, Output::fp16};
 constexpr Unit kUnits[] = {Unit::mma, Unit::wgmma, Unit::tcgen05};
 
+/// GPUs whose tensor cores are those of a generation, as they are called.
+constexpr std::pair<std::string_view, TensorCore> kGpus[] = {
+    {"t4", TensorCore::turing}, {"a2", TensorCore::a100},   {"a10", TensorCore::a100},   {"a30", TensorCore::a100},
+    {"a40", TensorCore::a100},  {"l4", TensorCore::ada},    {"l40", TensorCore::ada},    {"l40s", TensorCore::ada},
+    {"h20", TensorCore::h100},  {"h800", TensorCore::h100}, {"gh200", TensorCore::h100}, {"gb200", TensorCore::b200}};
+
 TensorCore generation_of(const MmaOptions& o) {
+  std::string word = o.generation;
+  for (char& c : word) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  for (const auto& [gpu, core] : kGpus)
+    if (word == gpu) return core;
   Accumulator found;
-  if (!find_accumulator("tensor_core(" + o.generation + ")", found) || found.core == TensorCore::any)
+  if (!find_accumulator("tensor_core(" + word + ")", found) || found.core == TensorCore::any)
     throw UsageError("[mma] got '" + o.generation + "', want v100, turing, a100, ada, h100, h200 or b200");
   return found.core;
 }
