@@ -3,6 +3,7 @@
 #include "checks/run/core_reading.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -69,11 +70,34 @@ std::vector<Candidate> candidates(Dtype storage) {
   return out;
 }
 
-/// Codes of operands as tensor cores take them: those that are not of the type are rounded to it.
-std::vector<std::uint32_t> codes_of(Input type, const std::vector<double>& values) {
-  const FloatFormat& format = type == Input::tf32 ? kFp32 : tensor_core::format_of(type);
-  std::vector<std::uint32_t> out;
-  for (const double value : values) out.push_back(static_cast<std::uint32_t>(encode_scalar(format, value)));
+/// Operands as tensor cores take them: those that are not of the type are rounded to it.
+std::vector<std::uint8_t> codes_of(const FloatFormat& format, const std::vector<double>& values) {
+  std::vector<std::uint8_t> out(values.size() * static_cast<std::size_t>(format.storage_bytes()));
+  encode(format, {}, std::span<const double>(values), out.data());
+  return out;
+}
+
+/// A matmul node of a graph by one fp32 chain for each element, k ascending.
+std::vector<double> chains_of(bool fused, const reference::Node& node, const Shape& a_shape,
+                              const std::vector<double>& a, const std::vector<double>& b) {
+  const std::int64_t n = node.shape.last(1), m = node.shape.last(0), k = a_shape.last(node.transpose_a ? 1 : 0);
+  std::vector<double> out(static_cast<std::size_t>(node.shape.count()));
+  std::vector<float> sums(static_cast<std::size_t>(m));
+  for (std::int64_t batch = 0; n * m > 0 && batch < node.shape.count() / (n * m); ++batch)
+    for (std::int64_t i = 0; i < n; ++i) {
+      std::fill(sums.begin(), sums.end(), 0.0f);
+      for (std::int64_t p = 0; p < k; ++p) {
+        const auto x =
+            static_cast<float>(a[static_cast<std::size_t>(batch * n * k + (node.transpose_a ? p * n + i : i * k + p))]);
+        for (std::int64_t j = 0; j < m; ++j) {
+          float& sum = sums[static_cast<std::size_t>(j)];
+          const auto y = static_cast<float>(
+              b[static_cast<std::size_t>(batch * k * m + (node.transpose_b ? j * k + p : p * m + j))]);
+          sum = fused ? std::fma(x, y, sum) : sum + x * y;
+        }
+      }
+      std::copy(sums.begin(), sums.end(), out.begin() + (batch * n + i) * m);
+    }
   return out;
 }
 
@@ -81,10 +105,14 @@ std::vector<std::uint32_t> codes_of(Input type, const std::vector<double>& value
 std::vector<double> product_of(const tensor_core::Product& product, const reference::Node& node, const Shape& a_shape,
                                const std::vector<double>& a, const std::vector<double>& b) {
   const std::int64_t n = node.shape.last(1), m = node.shape.last(0), k = a_shape.last(node.transpose_a ? 1 : 0);
-  const std::vector<std::uint32_t> x = codes_of(product.instruction.a, a), y = codes_of(product.instruction.b, b);
+  const FloatFormat& format =
+      product.instruction.a == Input::tf32 ? kFp32 : tensor_core::format_of(product.instruction.a);
+  const int bytes = format.storage_bytes();
+  const std::vector<std::uint8_t> x = codes_of(format, a), y = codes_of(format, b);
   std::vector<float> d(static_cast<std::size_t>(node.shape.count()));
   for (std::int64_t batch = 0; n * m > 0 && batch < node.shape.count() / (n * m); ++batch) {
-    tensor_core::Codes left{x.data() + batch * n * k, 4, n, k, k, 1}, right{y.data() + batch * k * m, 4, k, m, m, 1};
+    tensor_core::Codes left{x.data() + batch * n * k * bytes, bytes, n, k, k, 1},
+        right{y.data() + batch * k * m * bytes, bytes, k, m, m, 1};
     if (node.transpose_a) std::tie(left.row_stride, left.column_stride) = std::pair{std::int64_t{1}, n};
     if (node.transpose_b) std::tie(right.row_stride, right.column_stride) = std::pair{std::int64_t{1}, k};
     tensor_core::multiply(product, left, right, nullptr, d.data() + batch * n * m);
@@ -109,16 +137,17 @@ std::set<int> ancestors(const reference::Graph& graph, int target) {
 std::vector<double> values_of(const Candidate& candidate, const reference::Recording& recording, Leaves leaves,
                               const Expr& target) {
   const reference::Graph& graph = *recording.graph;
-  const reference::ReplayOptions options{.fused = candidate.fused};
-  if (candidate.product)
-    for (const int id : ancestors(graph, target.id)) {
-      const reference::Node& node = graph.node(id);
-      if (node.primitive != Primitive::matmul) continue;
-      const auto operands = reference::replay(
-          graph, leaves, {recording.graph->at(node.args[0]), recording.graph->at(node.args[1])}, options);
-      leaves.emplace_back(recording.graph->at(id), product_of(*candidate.product, node, graph.node(node.args[0]).shape,
-                                                              operands[0], operands[1]));
-    }
+  const reference::ReplayOptions options;
+  for (const int id : ancestors(graph, target.id)) {
+    const reference::Node& node = graph.node(id);
+    if (node.primitive != Primitive::matmul) continue;
+    const Expr left = recording.graph->at(node.args[0]), right = recording.graph->at(node.args[1]);
+    const std::vector<std::vector<double>> operands = reference::replay(graph, leaves, {left, right}, options);
+    const Shape& shape = graph.node(node.args[0]).shape;
+    leaves.emplace_back(recording.graph->at(id),
+                        candidate.product ? product_of(*candidate.product, node, shape, operands[0], operands[1])
+                                          : chains_of(candidate.fused, node, shape, operands[0], operands[1]));
+  }
   return reference::replay(graph, leaves, {target}, options).front();
 }
 
@@ -181,7 +210,9 @@ Counts counts_of(const OpDef& op, std::size_t form, const std::vector<OpCall>& c
                  const std::vector<Candidate>& tried) {
   Counts out{std::vector<std::int64_t>(tried.size()), std::vector<std::vector<double>>(tried.size()), 0};
   const RunOptions options;
+  constexpr std::int64_t kPlenty = 1000;
   for (const OpCall& call : calls) {
+    if (out.told >= kPlenty) break;
     CaseRun run(op, call, options);
     const reference::Recording& recording = run.reference.recording(form);
     const auto& outputs = nodes_of(recording, Pass::forward);

@@ -134,9 +134,23 @@ class Panels {
   std::vector<std::uint8_t> odd_;
 };
 
+/// A finite number to nearest even in fp16.
+float nearest_fp16(double v) {
+  const auto bits = std::bit_cast<std::uint64_t>(v), size = bits & 0x7fffffffffffffffu;
+  const double absolute = std::bit_cast<double>(size);
+  constexpr std::uint64_t kDropped = (std::uint64_t{1} << 42) - 1;  // 11 of 53 bits stay
+  constexpr double kShift = 0x1.8p28;  // the last bit of a double there is 2^-24, that of subnormal fp16
+  const double rounded = absolute < 0x1p-14
+                             ? (absolute + kShift) - kShift
+                             : std::bit_cast<double>((size + ((size >> 42) & 1) + (kDropped >> 1)) & ~kDropped);
+  const float out = rounded > 65504 ? std::bit_cast<float>(0x7f800000u) : static_cast<float>(rounded);
+  return bits == size ? out : -out;
+}
+
 float sum_outside(Output output, float x, float y) {
   const float sum = x + y;
   if (output == Output::fp32 && sum == sum) return sum;
+  if (output == Output::fp16 && sum - sum == 0) return nearest_fp16(static_cast<double>(x) + static_cast<double>(y));
   const auto bits = [&](float v) { return from_fp32(output, std::bit_cast<std::uint32_t>(v)); };
   return std::bit_cast<float>(to_fp32(output, add_outside(output, bits(x), bits(y))));
 }
@@ -275,12 +289,6 @@ bool has_avx512() {
 }
 
 }  // namespace
-
-std::uint32_t Codes::at(std::int64_t row, std::int64_t column) const {
-  std::uint32_t out = 0;
-  std::memcpy(&out, static_cast<const char*>(data) + (row * row_stride + column * column_stride) * bytes, size(bytes));
-  return out;
-}
 
 std::vector<Path> paths() {
   std::vector<Path> out;

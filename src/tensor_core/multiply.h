@@ -16,7 +16,14 @@ struct Codes {
   std::int64_t rows = 0, columns = 0;
   std::int64_t row_stride = 0, column_stride = 0;  ///< in elements
 
-  std::uint32_t at(std::int64_t row, std::int64_t column) const;
+  std::uint32_t at(std::int64_t row, std::int64_t column) const {
+    const std::int64_t index = row * row_stride + column * column_stride;
+    switch (bytes) {
+      case 1: return static_cast<const std::uint8_t*>(data)[index];
+      case 2: return static_cast<const std::uint16_t*>(data)[index];
+      default: return static_cast<const std::uint32_t*>(data)[index];
+    }
+  }
 };
 
 /// How it is computed. All give the same bits.

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "checks/data/regimes.h"
 #include "checks/run/runner.h"
 #include "kernels/matmul.h"
@@ -23,24 +25,23 @@ OpDef on(const char* name, const Cores& cores) {
   return op;
 }
 
-/// Cases of an op that are convicted.
+/// A case of an op that is convicted.
 std::string convicted(const OpDef& op) {
-  std::string out;
-  for (const Dtype storage : {Dtype::fp16, Dtype::bf16, Dtype::fp32})
+  for (const Dtype storage : {Dtype::fp32, Dtype::fp16, Dtype::bf16})
     for (const char* range : {"normal", "positive", "loguniform8", "subnormal"}) {
       OpCall call = default_call(op.signature, storage);
       call.range = range;
       const CaseResult result = checks::run_case(op, call, {});
-      if (convicts(result.verdict)) out += result.name + " ";
+      if (convicts(result.verdict)) return result.name;
     }
-  return out;
+  return "";
 }
 
 TEST(Cores, ProductsHaveTheModelsBits) {
   constexpr std::int64_t n = 9, k = 77, m = 21;
   std::vector<float> x(n * k), w(m * k), y(n * m), plain(y), want(y);
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = 1 + static_cast<float>(i * 37 % 101) / 128;
-  for (std::size_t i = 0; i < w.size(); ++i) w[i] = 1 + static_cast<float>(i * 53 % 113) / 128;
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::exp2(static_cast<float>(i * 377 % 1021) / 128);
+  for (std::size_t i = 0; i < w.size(); ++i) w[i] = std::exp2(static_cast<float>(i * 533 % 1013) / 128);
   for (const Dtype dtype : {Dtype::fp16, Dtype::bf16, Dtype::fp32}) {
     const Tensor kx(dtype, {n, k}), kw(dtype, {m, k}), ky(Dtype::fp32, {n, m});
     encode(format(dtype), {}, std::span<const float>(x), kx.data());
