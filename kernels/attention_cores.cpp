@@ -84,9 +84,11 @@ class Head {
           n, Sum::kStart, [&](std::int64_t j) { return p[first + size(j)] * dp[first + size(j)]; }, Sum{});
       for (std::int64_t j = 0; j < n; ++j) ds[first + size(j)] = p[first + size(j)] * (dp[first + size(j)] - delta);
     }
+    const float shift = fit(ds);
     const Stored in_p = stored(p), in_ds = stored(ds);
-    if (const TensorView* dq = call_.find("dq")) put(dq, scaled(product(in_ds.matrix, k_.matrix)), width_);
-    if (const TensorView* dk = call_.find("dk")) put(dk, scaled(product(in_ds.matrix.transposed(), q_.matrix)), width_);
+    if (const TensorView* dq = call_.find("dq")) put(dq, scaled(product(in_ds.matrix, k_.matrix), shift), width_);
+    if (const TensorView* dk = call_.find("dk"))
+      put(dk, scaled(product(in_ds.matrix.transposed(), q_.matrix), shift), width_);
     if (const TensorView* dv = call_.find("dv")) put(dv, product(in_p.matrix.transposed(), dout.matrix), width_);
   }
 
@@ -112,9 +114,20 @@ class Head {
     core_matmul(cores_, a, b, out.data(), true);
     return out;
   }
-  Floats scaled(Floats values) const {
-    for (float& value : values) value *= scale_;
+  Floats scaled(Floats values, float shift = 1) const {
+    for (float& value : values) value = value * scale_ * shift;
     return values;
+  }
+  /// Divides by a power of two where values leave the range of the storage type; returns it.
+  float fit(Floats& values) const {
+    const double most = format(call_.at("q").dtype).max_finite();
+    float largest = 0;
+    for (const float value : values)
+      if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
+    if (largest <= most) return 1;
+    const int up = std::ilogb(largest) - std::ilogb(most) + 1;
+    for (float& value : values) value = std::ldexp(value, -up);
+    return std::ldexp(1.0f, up);
   }
   Floats scores() const { return scaled(product(q_.matrix, k_.matrix.transposed())); }
 

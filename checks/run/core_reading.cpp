@@ -49,7 +49,7 @@ std::vector<Candidate> candidates(Dtype storage) {
   std::vector<Candidate> out = {{"fp32, by fused multiply-add", Dtype::fp32, {}, true},
                                 {"fp32, of rounded products", Dtype::fp32, {}, false}};
   using enum TensorCore;
-  for (const TensorCore core : {v100, turing, a100, ada, h100, b200})
+  for (const TensorCore core : {v100, a100, turing, ada, h100, b200})
     for (const Unit unit : {Unit::mma, Unit::wgmma, Unit::tcgen05})
       for (const int promote : {0, 4})
         for (const Output output : {Output::fp32, Output::fp16}) {

@@ -189,7 +189,7 @@ ExitCode check_command(const CheckOptions& options) { return check_with(options,
 
 ExitCode check_with(const CheckOptions& given, const MergedRun* merged) {
   CheckOptions options = given;
-  put_on_cores(options, options.accumulate, options.device);
+  if (options.dump.empty() && options.formula.empty()) put_on_cores(options, options.accumulate, options.device);
   if (!options.dump.empty() || !options.formula.empty()) return check_dump_command(options);
   require_reports(options.reports, options.json);
   RunFacts facts = begin_run(options, options);

@@ -74,7 +74,13 @@ std::string products_line(const ContractReading& r) {
                      products_name(other->fused), share_of(r, *other));
 }
 
+/// Whether products are those of tensor cores, which have an order of their own.
+bool on_cores(const ContractReading& r) {
+  return r.cores.found() != nullptr && r.cores.found()->accumulator.core != TensorCore::none;
+}
+
 std::string order_lines(const ContractReading& r) {
+  if (on_cores(r)) return fmt::format("  {:<14}that of the cores: blocks, k ascending\n", "order");
   if (r.orders.empty()) return "  order         no sum of these cases depends on its order\n";
   const OrderReading& best = r.orders.front();
   const auto share = [&](const OrderReading& o) { return share_of(r, o); };

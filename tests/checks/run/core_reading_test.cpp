@@ -50,7 +50,7 @@ TEST(CoreReading, NamesTheCoresOfEachGeneration) {
     return found(op, storage);
   };
   EXPECT_EQ(on(TensorCore::v100, Dtype::fp16), "tensor cores of v100");
-  EXPECT_EQ(on(TensorCore::a100, Dtype::fp16), "tensor cores of turing or a100 or ada");
+  EXPECT_EQ(on(TensorCore::a100, Dtype::fp16), "tensor cores of a100 or turing or ada");
   EXPECT_EQ(on(TensorCore::h100, Dtype::fp16), "tensor cores of h100 or b200");
   EXPECT_EQ(on(TensorCore::h100, Dtype::bf16), "tensor cores of h100 or b200");
   EXPECT_EQ(on(TensorCore::h100, Dtype::fp32), "tensor cores of h100 or b200") << "tf32";
