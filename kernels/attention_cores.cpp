@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention with its products on tensor cores. The algebra of attention.cu; exp(s - max) and ds are rounded to the
-// storage type before they meet v, k, q and do, as flash attention has it; hidden positions take part as zeros.
+// storage type before they meet v, k, q and do, as flash attention has it; ds of a head is divided
+// by a power of two where it would overflow there. Hidden positions take part as zeros.
+#include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "kernels/cores.h"

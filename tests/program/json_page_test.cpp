@@ -236,7 +236,8 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
      {"version >x; mkdir -p p; printf '[check]\\nregimes = \"quick\"\\n' >p/ampcheck.toml; cd p; $AMPCHECK config "
       "--json"}},
     {"ampcheck.completion/1", {"completion bash --json"}},
-    {"ampcheck.contract/1", {"contract softmax sum softmax.y_saved_in_bf16 --json"}},
+    {"ampcheck.contract/1",
+     {"contract softmax sum softmax.y_saved_in_bf16 --json", "contract linear --accumulate h100 --dtype fp16 --json"}},
     {"ampcheck.audit_zoo/1", {"audit zoo relu --dtype fp32 --regimes quick --json"}},
     {"ampcheck.audit_gate/1", {"audit gate relu softmax --atol 0 --rtol 0 --json"}},
     {"ampcheck.audit_scaler/1", {"audit scaler torch --json"}},
