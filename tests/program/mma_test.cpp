@@ -95,7 +95,7 @@ TEST(Accumulate, MatmulAndAttentionRunOnCoresAndAreJudgedByTheirBound) {
   const ProgramResult attention =
       ampcheck("check attention --accumulate a100,split=2 --regimes quick --shapes first --real off");
   EXPECT_EQ(attention.exit_code, 0) << attention.out << attention.err;
-  const ProgramResult one = ampcheck("replay 'matmul(x=fp16[5,7],seed=1)' --accumulate v100");
+  const ProgramResult one = ampcheck("replay 'matmul(x=fp16[5,7],weight=fp16[3,7],seed=1)' --accumulate v100");
   EXPECT_EQ(one.exit_code, 0) << one.out << one.err;
 }
 

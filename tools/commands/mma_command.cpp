@@ -13,6 +13,7 @@
 #include "src/file_bytes.h"
 #include "src/tensor_core/product.h"
 #include "src/tensor_core/vectors.h"
+#include "tools/choose/as_usage.h"
 #include "tools/commands/commands.h"
 #include "tools/report/json.h"
 #include "tools/report/numbers.h"
@@ -103,9 +104,15 @@ ExitCode show_table(const MmaOptions& o) {
 }
 
 Vectors read(const MmaOptions& o) {
-  if (o.file == "-") return read_vectors(std::string(std::istreambuf_iterator<char>(std::cin), {}), "standard input");
-  require_readable(o.file);
-  return read_vectors(read_bytes(o.file, "vectors"), o.file);
+  std::string text, name = "standard input";
+  if (o.file == "-") {
+    text.assign(std::istreambuf_iterator<char>(std::cin), {});
+  } else {
+    name = o.file;
+    require_readable(name);
+    text = read_bytes(name, "vectors");
+  }
+  return as_usage([&] { return read_vectors(text, name); });
 }
 
 /// One way to compute the vectors.
