@@ -2,6 +2,8 @@
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 #include "tools/choose/op_options.h"
 
+#include <string_view>
+
 #include "tools/choose/option_parsing.h"
 #include "tools/report/numbers.h"
 
@@ -23,6 +25,17 @@ void parse_shard(const std::string& text, CheckOptions& o) {
   o.shards = static_cast<int>(*all);
 }
 
+/// --accumulate of check: of a dump its contract, otherwise the cores on which kernels run.
+void parse_accumulate(const std::string& text, CheckOptions& o) {
+  if (find_accumulator(text, o.accumulator) && o.accumulator.core == TensorCore::none) return;
+  constexpr std::string_view kCores = "tensor_core(";
+  const bool whole = text.starts_with(kCores) && text.ends_with(')');
+  o.accumulate = whole ? text.substr(kCores.size(), text.size() - kCores.size() - 1) : text;
+  const std::string generation = o.accumulate.substr(0, o.accumulate.find(','));
+  if (!find_accumulator(std::string(kCores) + generation + ")", o.accumulator))
+    throw UsageError("[--accumulate] " + unknown_accumulator(text));
+}
+
 }  // namespace
 
 void add_options(CLI::App* command, ListOptions& o) {
@@ -41,6 +54,12 @@ void add_options(CLI::App* command, CheckOptions& o) {
   add_inputs_option(command, o);
   add_dump_options(command, o);
   add_run_options(command, o);
+  each(
+      command, "--accumulate", "T",
+      "linear (matmul) and attention run with their products on the model of a GPU's tensor cores: v100, turing, a100, "
+      "ada, h100 or b200, and after it ',split=N' or ',promote=N'. For --dump: sums are kept in fp32 (default), fp16, "
+      "bf16, or on tensor cores: tensor_core(GPU), also any",
+      [&o](const std::string& t) { parse_accumulate(t, o); });
   add_budget_options(command, o);
   add_report_output(command, o.reports);
   text_option(command, "--journal", "FILE",
@@ -74,6 +93,7 @@ void add_options(CLI::App* command, ReplayOptions& o) {
   add_data_option(command, o.data);
   add_inputs_option(command, o);
   add_run_options(command, o);
+  add_accumulate_option(command, o);
   add_memory_option(command, o);
 }
 
@@ -94,6 +114,7 @@ void add_options(CLI::App* command, ContractOptions& o) {
   add_words(command, "OP", o.words, "ops or patterns. For ops of a library or TOML file: this file first", Words::some);
   add_dtype_option(command, o.dtypes);
   add_isolation_options(command, o, "seconds that a call of a library's kernel may take (60)");
+  add_accumulate_option(command, o);
   add_seed_option(command, "seed of the data (1)", o.seed);
 }
 

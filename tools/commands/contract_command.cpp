@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "src/error.h"
+#include "tools/choose/cores_choice.h"
 #include "tools/choose/plugins.h"
 #include "tools/choose/selection.h"
 #include "tools/commands/commands.h"
@@ -73,7 +74,13 @@ std::string products_line(const ContractReading& r) {
                      products_name(other->fused), share_of(r, *other));
 }
 
+/// Whether products are those of tensor cores, which have an order of their own.
+bool on_cores(const ContractReading& r) {
+  return r.cores.found() != nullptr && r.cores.found()->accumulator.core != TensorCore::none;
+}
+
 std::string order_lines(const ContractReading& r) {
+  if (on_cores(r)) return fmt::format("  {:<14}that of the cores: blocks, k ascending\n", "order");
   if (r.orders.empty()) return "  order         no sum of these cases depends on its order\n";
   const OrderReading& best = r.orders.front();
   const auto share = [&](const OrderReading& o) { return share_of(r, o); };
@@ -96,6 +103,24 @@ std::string order_lines(const ContractReading& r) {
     out +=
         fmt::format("  {:<14}'{}' ({} against {} of '{}')\n", "form", best.form, share(best), share(*form), form->form);
   return out;
+}
+
+/// Whose products the kernel's are, where the formula has products of matrices.
+std::string cores_line(const ContractReading& r) {
+  const checks::CoreReadings& cores = r.cores;
+  if (cores.all.empty()) return "";
+  const auto share = [&](const checks::CoreReading& c) {
+    return fmt::format("{:.1f} %", 100.0 * static_cast<double>(c.equal) / static_cast<double>(cores.told));
+  };
+  const checks::CoreReading& best = cores.all.front();
+  const std::string next =
+      cores.all.size() < 2 ? "" : fmt::format("; next: {}, {}", cores.all[1].words, share(cores.all[1]));
+  if (cores.found() == nullptr)
+    return fmt::format(
+        "  {:<14}no accumulator that is known gives all of the {} elements that tell; nearest: {}, {}{}\n", "matmul",
+        grouped(cores.told), best.words, share(best), next);
+  return fmt::format("  {:<14}{}: gives all of the {} elements that tell bit for bit{}\n", "matmul", best.words,
+                     grouped(cores.told), next);
 }
 
 /// The constant of ampcheck_op.h.
@@ -173,6 +198,7 @@ std::string text_of(const ContractReading& r, const Style& style) {
   std::string out = fmt::format("{}{}{} in {}: {} cases, {} elements\n", style.bold, r.op, style.reset, name(r.storage),
                                 r.cases, grouped(r.elements));
   for (const checks::TensorReading& t : r.tensors) out += tensor_line(r, t);
+  out += cores_line(r);
   out += reading_line("subnormals", r.subnormals) + functions_line(r);
   out += order_lines(r);
   for (const auto& [tensor, shorter] : r.narrow)
@@ -193,7 +219,8 @@ Json readings_json(const std::vector<Reading>& readings) {
 }
 
 Json json_of(const ContractReading& r) {
-  Json orders = Json::array(), narrow = Json::array(), tensors = Json::array();
+  Json orders = Json::array(), narrow = Json::array(), tensors = Json::array(), cores = Json::array();
+  for (const checks::CoreReading& c : r.cores.all) cores.push_back({{"value", c.words}, {"equal", c.equal}});
   for (const checks::TensorReading& t : r.tensors)
     tensors.push_back({{"tensor", t.tensor},
                        {"readings", readings_json(t.accumulators)},
@@ -217,6 +244,8 @@ Json json_of(const ContractReading& r) {
           {"functions", readings_json(r.functions)},
           {"told", r.told},
           {"orders", std::move(orders)},
+          {"cores", std::move(cores)},
+          {"cores_told", r.cores.told},
           {"narrow", std::move(narrow)},
           {"repeats", r.repeats},
           {"explained", r.explained()},
@@ -227,7 +256,8 @@ Json json_of(const ContractReading& r) {
 
 ExitCode contract_command(const ContractOptions& given) {
   ContractOptions options = given;
-  take_only_op(options);
+  put_on_cores(options, options.accumulate, Device::cpu, Declares::no);
+  if (options.accumulate.empty()) take_only_op(options);
   if (options.words.empty()) throw UsageError("[contract] got no op, want one (ampcheck list)");
   if (const auto code = run_in_child(options.plugin_ops, options)) return *code;
   std::vector<ContractReading> found;
