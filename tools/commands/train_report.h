@@ -16,9 +16,10 @@ std::string train_heading(const checks::train::Trainer& trainer);
 /// A line of one step; `steps`: of the whole run.
 std::string train_step_line(const checks::train::StepResult& step, int steps,
                             const std::optional<checks::train::Place>& worst);
-/// What came of it.
+/// What came of it. `saved_cases`: files of the wrong calls, in their order, if they were saved.
 std::string train_summary(const checks::train::Trainer& trainer, const checks::train::Diagnosis& diagnosis,
-                          const std::vector<checks::train::StepResult>& steps, const Style& style);
+                          const std::vector<checks::train::StepResult>& steps,
+                          const std::vector<std::string>& saved_cases, const Style& style);
 /// ampcheck.train/1
 std::string train_json(const checks::train::Trainer& trainer, const checks::train::Diagnosis& diagnosis,
                        const std::vector<checks::train::StepResult>& steps, double seconds);

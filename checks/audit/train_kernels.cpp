@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+// Kernels of the zoo as layers. Whether one shows at a run's data is found out apart from the judge: by the distance of
+// its numbers and of the built-in kernel's from the formula.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "checks/audit/train_parts.h"
+#include "checks/case/options.h"
+#include "checks/models/layers.h"
+#include "src/amp/blocks.h"
+#include "src/float_format.h"
+
+namespace ampcheck::checks::train_audit {
+
+namespace {
+
+using train::LiveCall;
+using train::Net;
+using train::NetOptions;
+
+constexpr std::array kNetNames = {"mlp", "conv", "transformer"};
+
+/// mlp with another op in the place of its first relu, for ops that no net has: of one input, or a norm with weights.
+Net mlp_with(const std::string& op) {
+  Net net = train::make_net({});
+  const auto digits = std::make_shared<const models::Digits>(models::read_digits({}));
+  const bool weight = find_op(op)->signature.input("weight") != nullptr,
+             bias = find_op(op)->signature.input("bias") != nullptr;
+  net.forward = [=](models::Tape& t, std::int64_t batch) {
+    const models::Digits rows = train::digits_batch(*digits, batch, 32);
+    models::Var h = models::linear(t, "layer0", t.data({32, 64}, rows.pixels), 48);
+    std::vector<std::pair<std::string, models::Var>> inputs{{"x", h}};
+    if (weight) inputs.emplace_back("weight", t.constant_start("planted.weight", {48}, 1));
+    if (bias) inputs.emplace_back("bias", t.constant_start("planted.bias", {48}, 0));
+    h = t.call(op, inputs);
+    h = models::unary(t, "gelu", models::linear(t, "layer1", h, 32));
+    train::add_class_loss(t, models::linear(t, "layer2", h, train::kDigitClasses), rows.classes, false);
+  };
+  return net;
+}
+
+/// One input "x" whose last axis is free, with an output of its shape; norms may have weights.
+bool fits_mlp(const OpDef& op) {
+  static const std::set<std::string> kOps = {"leaky_relu", "elu", "softplus", "clamp",   "gelu",     "gelu_tanh",  "silu",
+                                             "sigmoid",    "tanh", "softmax",  "log_softmax", "layer_norm", "rms_norm",
+                                             "cumsum"};
+  return kOps.contains(op.signature.name);
+}
+
+std::set<std::string> ops_of(const Net& net) {
+  std::set<std::string> out;
+  train::TrainOptions options;
+  options.own_net = net;
+  options.judge = train::JudgeMode::sampled;
+  options.hear_calls = [&](const LiveCall& call) { out.insert(call.call.op); };
+  options.dtype = Dtype::fp16;
+  train::Trainer trainer(options);
+  trainer.step();
+  return out;
+}
+
+struct Place {
+  std::string net;
+  Net made;
+};
+
+/// Where an op can be trained.
+std::vector<Place> places_of(const std::string& op) {
+  static const std::map<std::string, std::set<std::string>> kOps = [] {
+    std::map<std::string, std::set<std::string>> out;
+    for (const char* name : kNetNames) out[name] = ops_of(train::make_net({.model = name}));
+    return out;
+  }();
+  std::vector<Place> out;
+  for (const char* name : kNetNames)
+    if (kOps.at(name).contains(op)) out.push_back({name, train::make_net({.model = name})});
+  const bool in_mlp = kOps.at("mlp").contains(op);
+  if (!in_mlp && fits_mlp(*find_op(op))) out.push_back({"mlp with " + op, mlp_with(op)});
+  return out;
+}
+
+/// How far numbers are from the formula's, by tensor.
+struct Distances {
+  double worst = 0;                  ///< of the built-in kernel
+  std::vector<double> errors, ulps;  ///< of the specimen, by element
+};
+
+/// Whether what a call of a specimen wrote shows: see Trial::shows.
+bool shows(const LiveCall& call, const OpDef& right) {
+  kernels::KernelCall again;
+  again.attributes = &call.call.attributes;
+  std::map<std::string, Tensor> written;
+  const bool backward = call.shadowed.size() > 1;
+  std::set<std::string> inputs;
+  for (const TensorSpec& spec : right.signature.inputs) inputs.insert(spec.name);
+  const auto run = [&](const kernels::KernelFn& kernel, bool is_backward) {
+    again.tensors.clear();
+    for (const auto& [name, view] : call.tensors) {
+      const bool gradient = name.starts_with("d") && inputs.contains(name.substr(1)),
+                 cotangent = name == gradient_name(right.signature.outputs.front().name);
+      if (!is_backward && (gradient || cotangent)) continue;
+      if (is_backward && name == right.signature.outputs.front().name) continue;
+      const bool writes = is_backward ? gradient : !inputs.contains(name);
+      if (writes)
+        again.tensors.emplace_back(name, (written[name] = Tensor(view.dtype, view.shape)).view());
+      else
+        again.tensors.emplace_back(name, written.contains(name) ? written[name].view() : view);
+    }
+    kernel(again);
+  };
+  run(right.kernel.forward, false);
+  if (backward) run(right.kernel.backward, true);
+  for (const auto& [got, exact] : call.shadowed) {
+    const auto found = std::find_if(call.tensors.begin(), call.tensors.end(),
+                                    [&, at = got.data](const auto& t) { return t.second.data == at; });
+    if (found == call.tensors.end() || !written.contains(found->first)) continue;
+    const std::vector<double> planted = to_doubles(got), built_in = to_doubles(written[found->first].view());
+    const auto* const want = exact.as<const double>();
+    double worst = 0;
+    for (std::size_t i = 0; i < built_in.size(); ++i) {
+      const double e = std::fabs(built_in[i] - want[i]);
+      worst = e < HUGE_VAL ? std::max(worst, e) : worst;
+    }
+    for (std::size_t i = 0; i < planted.size(); ++i) {
+      if (!std::isfinite(want[i])) continue;
+      const double ulp = std::ldexp(format(got.dtype).unit_roundoff(), std::ilogb(want[i]) + 1),
+                   two = std::max(2 * ulp, 2 * format(got.dtype).min_subnormal());
+      if (!(std::fabs(planted[i] - want[i]) <= std::max(2 * worst, want[i] == 0 ? 0.0 : two))) return true;
+    }
+  }
+  return false;
+}
+
+Trial run_specimen(const zoo::Specimen& specimen, Dtype dtype, const Place& place) {
+  const std::string op = specimen.name().substr(0, specimen.name().find('.'));
+  Trial out;
+  out.part = specimen.correct() ? Part::variant : Part::kernel;
+  out.name = specimen.name();
+  out.net = place.net;
+  out.dtype = dtype;
+  out.shows = false;
+  train::TrainOptions options;
+  options.own_net = place.made;
+  options.dtype = dtype;
+  options.scaler.enabled = dtype == Dtype::fp16;
+  options.shadows.local = true;
+  options.judge = train::JudgeMode::sampled;
+  options.check_steps = true;
+  options.kernels_of[op] = &specimen.op;
+  options.hear_calls = [&](const LiveCall& call) {
+    if (!out.shows && call.call.op == op) out.shows = shows(call, *find_op(op));
+  };
+  try {
+    train::Trainer trainer(options);
+    const std::string what = verdict_of(trainer, kSteps);
+    out.found = !what.empty();
+    out.what = what;
+    for (const train::LiveFinding& f : trainer.judge()->findings()) {
+      if (f.result.op != specimen.name()) continue;
+      if (!out.named) out.step = f.step;
+      out.named = true;
+      out.right_class |= f.result.verdict == specimen.due || f.result.verdict == specimen.also;
+    }
+  } catch (const std::exception& error) {  // of the kernel
+    out.found = out.named = out.shows = true;
+    out.what = error.what();
+  }
+  return out;
+}
+
+bool selected(const std::string& name, const std::vector<std::string>& patterns) {
+  return patterns.empty() || std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) {
+           return matches(p, name) || matches(p, name.substr(0, name.find('.')));
+         });
+}
+
+}  // namespace
+
+std::string verdict_of(train::Trainer& trainer, int steps) {
+  for (int i = 0; i < steps; ++i) {
+    const train::StepResult result = trainer.step();
+    const std::vector<train::RunFinding> found = trainer.findings();
+    const bool last = i + 1 == steps;
+    for (const train::RunFinding& f : found) {
+      const bool now = f.code < train::RunCode::all_skipped;  // what nothing did is known at the end
+      if (now || last) return std::string(train::text_of(f.code).name) + " " + f.where + ": " + f.what;
+    }
+    if (result.left()) return "left at step " + std::to_string(i + 1);
+  }
+  return "";
+}
+
+std::vector<Work> kernel_works(const Options& options) {
+  constexpr std::size_t kQuickEvery = 23;
+  std::vector<Work> out;
+  std::size_t number = 0;
+  for (const zoo::Specimen& specimen : zoo::specimens()) {
+    if (!specimen.equivalent.empty() || !selected(specimen.name(), options.patterns)) continue;
+    if (options.quick && options.patterns.empty() && number++ % kQuickEvery != 0) continue;
+    out.push_back({specimen.name(), [&specimen, quick = options.quick] {
+                     std::vector<Trial> trials;
+                     std::vector<Place> places = places_of(specimen.name().substr(0, specimen.name().find('.')));
+                     if (quick && places.size() > 1) places.erase(places.begin() + 1, places.end());
+                     for (const Place& place : places)
+                       for (const Dtype dtype : {Dtype::fp16, Dtype::bf16})
+                         trials.push_back(run_specimen(specimen, dtype, place));
+                     return trials;
+                   }});
+  }
+  return out;
+}
+
+}  // namespace ampcheck::checks::train_audit
