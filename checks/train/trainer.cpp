@@ -155,7 +155,9 @@ void Trainer::prepare() {
   if (options_.sharding.on) {
     sharded_ = std::make_unique<ShardedRanks>(parameters_, options_.rule, options_.scaler, options_.sharding);
   } else {
-    optimizer_ = make_optimizer(options_.planted_optimizer.value_or(options_.rule.optimizer), parameters_.pointers());
+    optimizer_ = make_optimizer(
+        options_.planted_optimizer ? optimizer_of(net_, *options_.planted_optimizer) : options_.rule.optimizer,
+        parameters_.pointers());
     if (stream_)
       optimizer_->set_multi_tensor([stream = stream_.get()](std::span<const TensorUpdate> tensors,
                                                             const UpdateRule& rule, std::span<UpdateCounts> counts) {
@@ -252,6 +254,7 @@ void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
   options.step = step_;
   options.rank = number;
   options.stream = stream_.get();
+  if (nudge_) options.fault = nudge_;
   options.kernels_of = options_.kernels_of.empty() ? nullptr : &options_.kernels_of;
   options.autocast = options_.autocast;
   options.keep_low_precision_grads = options_.keep_low_precision_grads;
@@ -280,6 +283,7 @@ void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
           share *
           add_penalty(graph, scale * weight));  // the AMP recipe: the norm of unscaled gradients of the scaled loss
     graph.backward(scale * share * weight, scale);
+    if (nudge_) continue;
     if (step_check_ && step_check_->checks()) {
       if (stream_) stream_->wait();
       for (const auto& [name, gradient] : graph.parameter_gradients())
@@ -298,8 +302,9 @@ double Trainer::run_micro_batches(StepResult& result) {
   std::vector<float> scales(ranks_.size(), scale);
   for (std::size_t r = 0; sharded_ && r < scales.size(); ++r)
     scales[r] = scale_of(sharded_->scaler(static_cast<int>(r)));
-  const bool told = options_.fault != nullptr || judge_ || step_check_ || (watch_ && options_.sampling.step(step_));
-  if (watch_ && !told) watch_->begin(step_, nullptr, true);
+  const bool looked_at = options_.fault || judge_ || step_check_ || (watch_ && options_.sampling.step(step_)),
+             told = looked_at && !nudge_;
+  if (watch_ && !told && !nudge_) watch_->begin(step_, nullptr, true);
   const std::int64_t ranks = std::ssize(ranks_);
   const auto run = [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r)
@@ -334,7 +339,7 @@ void Trainer::reduce_gradients(float scale) {
     const Tensor mean = all_reduce_mean(of_ranks, options_.reduce);
     // Each rank has it in its gradient's dtype; what the wire loses of fp32 is told in the wire's.
     parameter.grad = in_dtype(mean, of_ranks.front().dtype);
-    if (watch_ && watch_->wants(parameter.name)) {
+    if (watch_ && !nudge_ && watch_->wants(parameter.name)) {
       Event event;
       event.step = step_;
       event.phase = Phase::all_reduce;
@@ -469,6 +474,7 @@ bool Trainer::wants_norms() const {
 void Trainer::unscale_gradients(StepResult& result) {
   const bool norms = wants_norms();
   if (step_check_) step_check_->summed(parameters_);
+  if (same_weights_) same_weights_->add_gradient(parameters_, result.scale);
   plant(Stage::summed, parameters_);
   if (norms) result.scaled_norms = grad_norms(parameters_);
   unscale();
@@ -531,6 +537,7 @@ StepResult Trainer::step() {
   start_counting();
   begin_checks();
   result.loss = run_micro_batches(result);
+  if (same_weights_) same_weights_->add_loss(result.loss, result.rounding.value_or(0));
   compare_losses(result);
   result.scale = scaler().get_scale();
   unscale_gradients(result);

@@ -12,6 +12,7 @@
 #include "checks/train/gradient_errors.h"
 #include "checks/train/graph.h"
 #include "checks/train/ranks.h"
+#include "checks/train/same_weights.h"
 #include "checks/train/sharded.h"
 #include "checks/train/step_check.h"
 #include "checks/train/watch.h"
@@ -55,7 +56,8 @@ struct TrainOptions {
   bool norms = false;    ///< StepResult has the norms of the gradients: of every element twice, for who reads them
   bool watched = false;  ///< a watch even without a shadow, for listeners
   JudgeMode judge = JudgeMode::none;
-  bool check_steps = false;  ///< StepCheck, of every step (of large nets of steps 1, 2, 4, 8, ...)
+  /// StepCheck of every step (of large nets of steps 1, 2, 4, 8, ...), and with the carried shadow SameWeights.
+  bool check_steps = false;
   std::function<void(const LiveCall&)> hear_calls = nullptr;  ///< of judged runs: each call
   // Planted faults: other kernels by the op's name, changed gradients, another optimizer than the rule's.
   std::map<std::string, const OpDef*> kernels_of = {};
@@ -205,6 +207,7 @@ class Trainer {
   void unscale_gradients(StepResult& result);
   void update(StepResult& result);
   void begin_checks();
+  void repeat_with_other_rounding();
   void plant(Stage stage, ParameterSet& parameters);
   void before_update(double scale);
   void after_update(const StepResult& result);
@@ -234,6 +237,8 @@ class Trainer {
   std::unique_ptr<LiveJudge> judge_;
   std::unique_ptr<StepCheck> step_check_;
   Progress progress_;
+  std::unique_ptr<SameWeights> same_weights_;
+  std::function<void(const Event&)> nudge_ = nullptr;  ///< while a step is repeated with other rounding
   std::vector<std::unique_ptr<Fp64Run>> reference_;  ///< the first is the carried shadow
   std::vector<std::vector<double>>
       apart_;  ///< of each parameter, before this step: less the fp64 run's; where compares()

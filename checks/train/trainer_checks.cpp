@@ -44,6 +44,27 @@ void Trainer::begin_checks() {
   std::int64_t numbers = 0;
   for (const Parameter& parameter : parameters_.all()) numbers += parameter.value.count();
   step_check_->begin(step_, numbers <= kMostOfEveryStep || std::has_single_bit(static_cast<unsigned>(step_) + 1));
+  constexpr std::int64_t kMostInFp64 = std::int64_t{1} << 18;
+  const bool fits = options_.shadows.carried && options_.rule.grad_penalty <= 0 && !stream_ && numbers <= kMostInFp64;
+  if (!fits) return;
+  if (!same_weights_) same_weights_ = std::make_unique<SameWeights>(net_, options_.rule, options_.seed);
+  same_weights_->begin(step_, parameters_);
+  if (std::has_single_bit(static_cast<unsigned>(step_) + 1)) repeat_with_other_rounding();
+}
+
+void Trainer::repeat_with_other_rounding() {
+  const double scale = scaler().get_scale();
+  for (int replay = 0; replay < SameWeights::kReplays; ++replay) {
+    nudge_ = [this, seed = options_.seed + static_cast<std::uint64_t>(replay) + 1](const Event& event) {
+      if (options_.fault) options_.fault(event);
+      nudge(event, seed);
+    };
+    StepResult unused;
+    run_micro_batches(unused);
+    same_weights_->add_replay(parameters_, scale);
+    parameters_.clear_grads();
+  }
+  nudge_ = nullptr;
 }
 
 void Trainer::plant(Stage stage, ParameterSet& parameters) {
@@ -157,6 +178,8 @@ std::vector<RunFinding> Trainer::findings() const {
       out.push_back({RunCode::cast, c.step, c.where,
                      fmt::format("{} of {} elements: {:.6g} where {:.6g} is right", c.outside, c.elements, c.got, c.want)});
   if (step_check_) out.insert(out.end(), step_check_->findings().begin(), step_check_->findings().end());
+  if (same_weights_)
+    for (RunFinding& found : same_weights_->findings()) out.push_back(std::move(found));
   const std::vector<RunFinding> nothing = progress_.findings();
   out.insert(out.end(), nothing.begin(), nothing.end());
   return out;

@@ -84,8 +84,9 @@ class TrainRun {
     const Diagnosis diagnosis = diagnose(trainer_, steps_);
     const std::vector<std::string> files = save_cases();
     if (trace_) say_where_the_trace_is();
-    write_stdout(options_.json ? train_json(trainer_, diagnosis, steps_, seconds)
-                               : train_summary(trainer_, diagnosis, steps_, files, stdout_style()));
+    const Advice advice = train_advice(trainer_, diagnosis, steps_);
+    write_stdout(options_.json ? train_json(trainer_, diagnosis, steps_, advice, seconds)
+                               : train_summary(trainer_, diagnosis, steps_, advice, files, stdout_style()));
     if (interrupted_) end_by_signal();
     return diagnosis.left_at || !diagnosis.findings.empty() || !ended_.empty() ? ExitCode::findings : ExitCode::passed;
   }

@@ -78,7 +78,7 @@ Json scale_json(const ScaleAdvice& s) {
 }  // namespace
 
 std::string train_json(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps,
-                       double seconds) {
+                       const Advice& advice, double seconds) {
   const checks::train::TrainOptions& o = trainer.options();
   Json out = {{"schema", "ampcheck.train/1"},
               {"model", trainer.net().name},
@@ -112,7 +112,9 @@ std::string train_json(const Trainer& trainer, const Diagnosis& d, const std::ve
   for (const RunFinding& f : d.findings) out["findings"].push_back(finding_json(f));
   if (trainer.judge() != nullptr)
     out["judged"] = {{"calls", trainer.judge()->judged()}, {"too_large", trainer.judge()->too_large()}};
-  out["try"] = train_advice(trainer, d, steps);
+  out["try"] = advice.text;
+  out["tried"] = advice.tried;
+  out["no_help"] = advice.failed;
   return json_text(out);
 }
 

@@ -155,7 +155,7 @@ std::string train_heading(const Trainer& trainer) {
 }
 
 std::string train_summary(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps,
-                          const std::vector<std::string>& saved_cases, const Style& style) {
+                          const Advice& advice, const std::vector<std::string>& saved_cases, const Style& style) {
   std::string out = findings_text(trainer, d, saved_cases, style);
   out += fmt::format("\n{}{}{}\n", d.left_at ? style.red : style.green, head_line(trainer, steps), style.reset);
   const std::size_t begin = out.size();
@@ -193,8 +193,8 @@ std::string train_summary(const Trainer& trainer, const Diagnosis& d, const std:
     line("ranks", fmt::format("from step {} on they disagree on what was found: some stepped, others did not",
                               *d.disagreed_at + 1));
   if (const std::string judged = judged_text(trainer); !judged.empty()) line("judged", judged);
-  const std::string next = train_advice(trainer, d, steps);
-  if (!next.empty()) line("try", next);
+  if (!advice.text.empty()) line("try", advice.text + (advice.tried.empty() ? "" : "  (" + advice.tried + ")"));
+  if (!advice.failed.empty()) line("no help", advice.failed);
   // A checkpoint knows losses, scale and skips of the steps before it, not their tensors.
   if (steps.front().step > 0 && out.size() > begin)
     out.insert(begin, fmt::format("Of steps {} to {}, run since the checkpoint, alone:\n", steps.front().step + 1,
