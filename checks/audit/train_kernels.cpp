@@ -24,10 +24,14 @@ using train::NetOptions;
 
 constexpr std::array kNetNames = {"mlp", "conv", "transformer"};
 
+Net net_of(const char* name) {
+  return train::make_net({.model = name, .loss = {}, .batch = 0, .width = 0, .seed = 1, .data = models::find_data("")});
+}
+
 /// mlp with another op in the place of its first relu, for ops that no net has: of one input, or a norm with weights.
 Net mlp_with(const std::string& op) {
-  Net net = train::make_net({});
-  const auto digits = std::make_shared<const models::Digits>(models::read_digits({}));
+  Net net = net_of("mlp");
+  const auto digits = std::make_shared<const models::Digits>(models::read_digits(models::find_data("")));
   const bool weight = find_op(op)->signature.input("weight") != nullptr,
              bias = find_op(op)->signature.input("bias") != nullptr;
   net.forward = [=](models::Tape& t, std::int64_t batch) {
@@ -72,12 +76,12 @@ struct Place {
 std::vector<Place> places_of(const std::string& op) {
   static const std::map<std::string, std::set<std::string>> kOps = [] {
     std::map<std::string, std::set<std::string>> out;
-    for (const char* name : kNetNames) out[name] = ops_of(train::make_net({.model = name}));
+    for (const char* name : kNetNames) out[name] = ops_of(net_of(name));
     return out;
   }();
   std::vector<Place> out;
   for (const char* name : kNetNames)
-    if (kOps.at(name).contains(op)) out.push_back({name, train::make_net({.model = name})});
+    if (kOps.at(name).contains(op)) out.push_back({name, net_of(name)});
   const bool in_mlp = kOps.at("mlp").contains(op);
   if (!in_mlp && fits_mlp(*find_op(op))) out.push_back({"mlp with " + op, mlp_with(op)});
   return out;

@@ -7,6 +7,7 @@
 
 #include "checks/audit/train_parts.h"
 #include "checks/case/options.h"
+#include "checks/models/real_data.h"
 #include "src/rounding.h"
 
 namespace ampcheck::checks::train_audit {
@@ -174,6 +175,7 @@ std::vector<Defect> defects() {
 
 void use_defaults(TrainOptions& o, const char* net, Dtype dtype, const char* optimizer) {
   o.net.model = net;
+  o.net.data = models::find_data("");
   o.dtype = dtype;
   o.scaler.enabled = dtype == Dtype::fp16;
   o.scaler.init_scale = 1024;  // no step is skipped, so that every step shows the defect
@@ -209,6 +211,7 @@ constexpr std::array kNets = {"mlp", "conv", "transformer"};
 TrainOptions healthy(std::size_t index, std::string& name) {
   TrainOptions o;
   o.net.model = kNets[index % 3];
+  o.net.data = models::find_data("");
   o.dtype = std::array{Dtype::fp16, Dtype::bf16, Dtype::fp32}[(index / 3 + index) % 3];
   constexpr std::array kOptimizers = {"sgd", "adam", "adamw", "rmsprop", "adagrad"};
   train::OptimizerChoice& c = o.rule.optimizer;

@@ -85,14 +85,18 @@ bool LiveJudge::wants(const LiveCall& call, const Errors& errors) const {
   return !(errors.norm <= kGrown * known->second.norm && errors.worst <= kGrown * known->second.worst);
 }
 
+void LiveJudge::leave_out(std::string what) {
+  const bool known = std::find(left_out_.begin(), left_out_.end(), what) != left_out_.end();
+  if (!known && left_out_.size() < kMostNamed) left_out_.push_back(std::move(what));
+}
+
 void LiveJudge::see_call(const LiveCall& call) {
   if (listener_) listener_(call);
   if (call.op.forms.empty()) return;  // a black box has no formula to be judged by
   const Errors errors = errors_of(call);
   if (!wants(call, errors)) return;
   if (mode_ != JudgeMode::all && work_of(call.call) > kMostWork) {
-    const bool known = std::find(too_large_.begin(), too_large_.end(), call.name) != too_large_.end();
-    if (!known && too_large_.size() < kMostNamed) too_large_.emplace_back(call.name);
+    leave_out(std::string(call.name) + " (too large to be judged in passing: --judge all)");
     return;
   }
   Errors& most = judged_errors_[std::string(call.name)];
@@ -136,9 +140,16 @@ void LiveJudge::judge(const LiveCall& live) {
   OpCall call = live.call;
   call.data = data_of_file(tensors);
   call.range = call.data->file_range;
-  require_file_call(op, call, true);
+  std::erase_if(call.dtypes, [&](const auto& entry) { return entry.second == call.storage; });
+  DumpResult judged;
+  try {
+    require_file_call(op, call, true);
+    judged = judge_dump(op, call, tensors);
+  } catch (const Error& error) {  // tensors that the op's own signature does not take: nothing is known of the call
+    leave_out(std::string(live.name) + " (" + error.what() + ")");
+    return;
+  }
   ++judged_;
-  DumpResult judged = judge_dump(op, call, tensors);
   if (!convicts(judged.result.verdict)) return;
   findings_.push_back({live.step, live.rank, std::string(live.name), std::string(live.layer), std::move(judged.result),
                        std::move(tensors)});

@@ -92,8 +92,8 @@ class LiveJudge final : public CallObserver {
   /// The first casts that are wrong, one of each name.
   const std::vector<CastFinding>& casts() const { return casts_; }
   std::int64_t judged() const { return judged_; }
-  /// Calls that are too large to be judged in passing, by name: no more than a few.
-  const std::vector<std::string>& too_large() const { return too_large_; }
+  /// Calls that were not judged, with the reason: no more than a few.
+  const std::vector<std::string>& left_out() const { return left_out_; }
   /// Whether this call was convicted.
   bool convicted(std::string_view call) const;
 
@@ -108,6 +108,7 @@ class LiveJudge final : public CallObserver {
   static Errors errors_of(const LiveCall& call);
   bool wants(const LiveCall& call, const Errors& errors) const;
   void judge(const LiveCall& call);
+  void leave_out(std::string what);
 
   JudgeMode mode_;
   bool sampled_now_ = false;
@@ -115,7 +116,7 @@ class LiveJudge final : public CallObserver {
   std::vector<LiveFinding> findings_;
   std::vector<CastFinding> casts_;
   std::function<void(const LiveCall&)> listener_;
-  std::vector<std::string> too_large_;
+  std::vector<std::string> left_out_;
   std::int64_t judged_ = 0;
 };
 

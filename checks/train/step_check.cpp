@@ -31,7 +31,7 @@ constexpr RunCodeText kTexts[kRunCodes] = {
     {"TR301", "LOSS", "a second moment is stuck"},
 };
 
-std::string number(double x) { return fmt::format("{:.3g}", x); }
+std::string number(double x) { return fmt::format("{:.6g}", x); }
 
 }  // namespace
 

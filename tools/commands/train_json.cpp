@@ -111,7 +111,7 @@ std::string train_json(const Trainer& trainer, const Diagnosis& d, const std::ve
   out["findings"] = Json::array();
   for (const RunFinding& f : d.findings) out["findings"].push_back(finding_json(f));
   if (trainer.judge() != nullptr)
-    out["judged"] = {{"calls", trainer.judge()->judged()}, {"too_large", trainer.judge()->too_large()}};
+    out["judged"] = {{"calls", trainer.judge()->judged()}, {"left_out", trainer.judge()->left_out()}};
   out["try"] = advice.text;
   out["tried"] = advice.tried;
   out["no_help"] = advice.failed;

@@ -108,9 +108,7 @@ std::string judged_text(const Trainer& trainer) {
   const LiveJudge* const judge = trainer.judge();
   if (judge == nullptr) return "";
   std::string out = fmt::format("{} calls at the tensors that they met", judge->judged());
-  if (!judge->too_large().empty())
-    out += fmt::format("; not {}, too large to be judged in passing (--judge all)",
-                       fmt::join(judge->too_large(), ", "));
+  if (!judge->left_out().empty()) out += fmt::format("; not {}", fmt::join(judge->left_out(), ", "));
   return out;
 }
 
