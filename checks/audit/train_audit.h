@@ -31,8 +31,9 @@ struct Trial {
   std::string name;  ///< of the kernel, of the defect, or of the run's settings
   std::string net;
   Dtype dtype = Dtype::fp16;
-  bool shows = true;   ///< kernel: some element of this run is off by more than two last places, and by more than twice
-                       ///< as far as the built-in kernel is anywhere in that tensor
+  /// Of a kernel: some number of this run is farther from the formula's than two last places, and than twice what any
+  /// right kernel of the op has anywhere in that tensor.
+  bool shows = true;
   bool found = false;  ///< something was found
   bool named = false;  ///< kernel: its op; step: the stage that it is in
   bool right_class = false;  ///< kernel: the verdict that is due

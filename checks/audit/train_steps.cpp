@@ -228,6 +228,7 @@ TrainOptions healthy(std::size_t index, std::string& name) {
   if (o.scaler.enabled && !rule.empty() && ranks != 3)
     for (const ScaleRule& r : scale_rules())
       if (rule == r.name) o.scale_rule = r;
+  if (o.scale_rule) o.scale_rule->init_scale = 0x1p16;  // Megatron's 2^32 skips all ten steps on its way down
   o.rule.ranks = ranks == 0 ? 1 : 2;
   o.sharding.on = ranks == 3;
   if (ranks == 2 && low) o.reduce.compress = o.dtype;

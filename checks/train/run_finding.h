@@ -23,13 +23,12 @@ enum class RunCode : std::uint8_t {
   not_moved,    ///< no parameter moved
   one_not_moved,
   not_finite,  ///< neither the run's loss nor the fp64 run's was ever finite
-  moment,      ///< a second moment is far from the mean of the squares that it is for
 };
-inline constexpr int kRunCodes = 16;
+inline constexpr int kRunCodes = 15;
 
 struct RunCodeText {
   const char* name;   ///< "TR101"
-  const char* word;   ///< "BUG", "NOTHING" or "LOSS"
+  const char* word;   ///< "BUG" or "NOTHING"
   const char* title;  ///< ends the line of the finding
 };
 const RunCodeText& text_of(RunCode code);

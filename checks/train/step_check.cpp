@@ -28,7 +28,6 @@ constexpr RunCodeText kTexts[kRunCodes] = {
     {"TR203", "NOTHING", "no parameter moved"},
     {"TR204", "NOTHING", "a parameter never moved"},
     {"TR205", "NOTHING", "the loss is not finite, in fp64 neither"},
-    {"TR301", "LOSS", "a second moment is stuck"},
 };
 
 std::string number(double x) { return fmt::format("{:.6g}", x); }
@@ -244,8 +243,17 @@ void StepCheck::compare_weights(const Parameter& parameter, const OptimizerState
       to_doubles(master != state.end() ? master->second.view() : parameter.value.view());
   const std::vector<const char*> names = update_.moment_names();
   std::vector<std::vector<double>> moments;
-  for (const char* name : names)
-    if (const auto moment = state.find(name); moment != state.end()) moments.push_back(to_doubles(moment->second.view()));
+  for (const char* name : names) {
+    if (const auto moment = state.find(name); moment != state.end()) {
+      moments.push_back(to_doubles(moment->second.view()));
+      continue;
+    }
+    const bool known =
+        std::any_of(findings_.begin(), findings_.end(), [](const RunFinding& f) { return f.code == RunCode::update; });
+    if (!known)
+      findings_.push_back({RunCode::update, step_, parameter.name,
+                           fmt::format("the optimizer keeps no {}, which its rule has", name)});
+  }
   Difference moved;
   std::vector<Difference> kept(moments.size());
   const Arithmetic fp32(Dtype::fp32);
