@@ -14,8 +14,9 @@
 namespace ampcheck::checks::train_audit {
 
 struct Options {
-  bool quick = false;                      ///< a sample of each part
-  std::vector<std::string> patterns = {};  ///< of names of kernels or ops, with * and ?; empty: all, and the other parts
+  bool quick = false;  ///< a sample of each part
+  std::vector<std::string> patterns =
+      {};  ///< of names of kernels or ops, with * and ?; empty: all, and the other parts
   int jobs = 0;
   const std::atomic<bool>* cancel = nullptr;
   std::function<void(std::size_t done, std::size_t all, const std::string& last)> progress = nullptr;
@@ -34,8 +35,8 @@ struct Trial {
   /// Of a kernel: some number of this run is farther from the formula's than two last places, and than twice what any
   /// right kernel of the op has anywhere in that tensor.
   bool shows = true;
-  bool found = false;  ///< something was found
-  bool named = false;  ///< kernel: its op; step: the stage that it is in
+  bool found = false;        ///< something was found
+  bool named = false;        ///< kernel: its op; step: the stage that it is in
   bool right_class = false;  ///< kernel: the verdict that is due
   int step = 0;              ///< of the finding, from 0
   std::string what;          ///< the finding

@@ -48,9 +48,9 @@ Net mlp_with(const std::string& op) {
 
 /// One input "x" whose last axis is free, with an output of its shape; norms may have weights.
 bool fits_mlp(const OpDef& op) {
-  static const std::set<std::string> kOps = {"leaky_relu", "elu", "softplus", "clamp",   "gelu",     "gelu_tanh",  "silu",
-                                             "sigmoid",    "tanh", "softmax",  "log_softmax", "layer_norm", "rms_norm",
-                                             "cumsum"};
+  static const std::set<std::string> kOps = {"leaky_relu",  "elu",        "softplus", "clamp", "gelu",
+                                             "gelu_tanh",   "silu",       "sigmoid",  "tanh",  "softmax",
+                                             "log_softmax", "layer_norm", "rms_norm"};
   return kOps.contains(op.signature.name);
 }
 

@@ -68,9 +68,8 @@ std::function<void(Stage, ParameterSet&, double)> at(Stage stage, std::function<
 
 Defect gradients_times(double factor) {
   return {"gradients x " + number_text(factor), {RunCode::unscale}, [factor](TrainOptions& o) {
-            o.plant = at(Stage::summed, [factor](ParameterSet& p, double) {
-              change(p, [factor](double v) { return factor * v; });
-            });
+            o.plant = at(Stage::summed,
+                         [factor](ParameterSet& p, double) { change(p, [factor](double v) { return factor * v; }); });
           }};
 }
 
@@ -83,19 +82,20 @@ Defect rate_times(double factor) {
 }
 
 Defect first_layer_times(double factor) {
-  return {"first layer's gradient x " + number_text(factor), {RunCode::unscale, RunCode::no_gradient},
+  return {"first layer's gradient x " + number_text(factor),
+          {RunCode::unscale, RunCode::no_gradient},
           [factor](TrainOptions& o) {
             o.plant = at(Stage::summed, [factor](ParameterSet& p, double) {
-              change(p, [factor](double v) { return factor * v; }, true);
+              change(
+                  p, [factor](double v) { return factor * v; }, true);
             });
           }};
 }
 
 Defect cut_gradients(int bits) {
   return {"gradients cut to " + std::to_string(bits) + " bits", {RunCode::unscale}, [bits](TrainOptions& o) {
-            o.plant = at(Stage::unscaled, [bits](ParameterSet& p, double) {
-              change(p, [bits](double v) { return cut_to(v, bits); });
-            });
+            o.plant = at(Stage::unscaled,
+                         [bits](ParameterSet& p, double) { change(p, [bits](double v) { return cut_to(v, bits); }); });
           }};
 }
 
@@ -138,9 +138,8 @@ std::vector<Defect> defects() {
                  }});
   out.push_back({"not clipped", {RunCode::clip}, [](TrainOptions& o) {
                    o.rule.clip_norm = 0.25;
-                   o.plant = at(Stage::clipped, [](ParameterSet& p, double) {
-                     change(p, [](double v) { return 1.5 * v; });
-                   });
+                   o.plant =
+                       at(Stage::clipped, [](ParameterSet& p, double) { change(p, [](double v) { return 1.5 * v; }); });
                  }});
   for (const double factor : {0.5, 0.8, 1.25, 2.0}) out.push_back(rate_times(factor));
   out.push_back({"weight decay lost", {RunCode::update}, [](TrainOptions& o) {
@@ -148,11 +147,14 @@ std::vector<Defect> defects() {
                    o.rule.optimizer.weight_decay = 0.01;
                    o.planted_optimizer->weight_decay = 0;
                  }});
-  out.push_back({"momentum lost", {RunCode::update}, [](TrainOptions& o) {
+  out.push_back({"momentum lost",
+                 {RunCode::update},
+                 [](TrainOptions& o) {
                    o.rule.optimizer.momentum = 0.9;
                    o.planted_optimizer = o.rule.optimizer;
                    o.planted_optimizer->momentum = 0;
-                 }, true});
+                 },
+                 true});
   for (const Dtype dtype : {Dtype::fp16, Dtype::bf16})
     out.push_back({std::string("micro-batches added up in ") + name(dtype), {RunCode::sum}, [dtype](TrainOptions& o) {
                      o.rule.accumulate = 4;
@@ -162,7 +164,8 @@ std::vector<Defect> defects() {
                    }});
   out.push_back({"sum of ranks in place of the mean", {RunCode::unscale, RunCode::mean}, [](TrainOptions& o) {
                    o.rule.ranks = 2;
-                   o.plant = at(Stage::summed, [](ParameterSet& p, double) { change(p, [](double v) { return 2 * v; }); });
+                   o.plant =
+                       at(Stage::summed, [](ParameterSet& p, double) { change(p, [](double v) { return 2 * v; }); });
                  }});
   for (const double factor : {0.0, 0.1, 0.5, 0.8, 0.99, 1.01, 1.25, 1.5, 2.0, 4.0, -1.0})
     out.push_back(gradients_times(factor));

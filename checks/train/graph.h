@@ -43,11 +43,11 @@ namespace ampcheck::checks::train {
 struct GraphOptions {
   Observer* observer = nullptr;
   std::function<void(const Event&)> fault =
-      nullptr;             ///< changes a tensor that was just written, before anything reads it: a planted fault
+      nullptr;                    ///< changes a tensor that was just written, before anything reads it: a planted fault
   CallObserver* calls = nullptr;  ///< hears of each call with all its tensors
   /// Ops by name that run another kernel: a planted fault.
   const std::map<std::string, const OpDef*>* kernels_of = nullptr;
-  int step = 0, rank = 0;         ///< as events name them
+  int step = 0, rank = 0;  ///< as events name them
   bool keep_low_precision_grads =
       false;  ///< a gradient that reaches an fp32 parameter through its cast to 16 bits stays in these
   AutocastDevice autocast =

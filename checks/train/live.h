@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops of a training run, judged at the tensors that they really met, as `ampcheck check` judges an op: every element
-// against the interval of the op's formula and contract.
+// The ops of a training run, judged at the tensors that they really met, as `ampcheck check` judges an op: every
+// element against the interval of the op's formula and contract.
 #pragma once
 
 #include <cstdint>

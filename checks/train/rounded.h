@@ -34,8 +34,8 @@ class Arithmetic {
   Rounded add(Rounded a, Rounded b) const { return settle({a.value + b.value, a.radius + b.radius}); }
   Rounded subtract(Rounded a, Rounded b) const { return settle({a.value - b.value, a.radius + b.radius}); }
   Rounded multiply(Rounded a, Rounded b) const {
-    return settle({a.value * b.value,
-                   std::fabs(a.value) * b.radius + std::fabs(b.value) * a.radius + a.radius * b.radius});
+    return settle(
+        {a.value * b.value, std::fabs(a.value) * b.radius + std::fabs(b.value) * a.radius + a.radius * b.radius});
   }
   Rounded divide(Rounded a, Rounded b) const {
     const double least = std::fabs(b.value) - b.radius;

@@ -8,16 +8,16 @@
 namespace ampcheck::checks::train {
 
 enum class RunCode : std::uint8_t {
-  op,          ///< an op is wrong at tensors that it met
-  cast,        ///< a cast is not rounding to nearest
-  sum,         ///< gradients of micro-batches do not add up to the step's
-  mean,        ///< nor those of ranks to their mean
-  unscale,     ///< gradients divided by the loss scale are not what the optimizer gets
-  clip,        ///< clipping is not what was asked for
-  update,      ///< weights or moments are not what the optimizer's rule makes of the gradients
-  skip,        ///< a step was skipped for no reason, or made in spite of one
-  gradient,    ///< the gradient is not that of the loss, by more than rounding does
-  loss_gap,    ///< the loss differs from fp64's at the same weights, with one sign, by more than rounding does
+  op,        ///< an op is wrong at tensors that it met
+  cast,      ///< a cast is not rounding to nearest
+  sum,       ///< gradients of micro-batches do not add up to the step's
+  mean,      ///< nor those of ranks to their mean
+  unscale,   ///< gradients divided by the loss scale are not what the optimizer gets
+  clip,      ///< clipping is not what was asked for
+  update,    ///< weights or moments are not what the optimizer's rule makes of the gradients
+  skip,      ///< a step was skipped for no reason, or made in spite of one
+  gradient,  ///< the gradient is not that of the loss, by more than rounding does
+  loss_gap,  ///< the loss differs from fp64's at the same weights, with one sign, by more than rounding does
   all_skipped,
   no_gradient,  ///< all gradients were zero
   not_moved,    ///< no parameter moved
@@ -35,9 +35,9 @@ const RunCodeText& text_of(RunCode code);
 
 struct RunFinding {
   RunCode code = RunCode::op;
-  int step = 0;       ///< where it was first seen
-  std::string where;  ///< "linear_1 (layer0) backward dweight", "layer0.weight", or empty
-  std::string what;   ///< the evidence in one line
+  int step = 0;            ///< where it was first seen
+  std::string where;       ///< "linear_1 (layer0) backward dweight", "layer0.weight", or empty
+  std::string what;        ///< the evidence in one line
   std::string again = {};  ///< how to see it again, where there is a way
 };
 

@@ -49,7 +49,8 @@ std::vector<double> SameWeights::taken(ParameterSet& parameters, double scale) c
   std::vector<double> out;
   for (const Parameter& parameter : parameters.all()) {
     const auto n = static_cast<std::size_t>(parameter.value.count());
-    const std::vector<double> own = parameter.grad.defined() ? to_doubles(parameter.grad.view()) : std::vector<double>(n);
+    const std::vector<double> own =
+        parameter.grad.defined() ? to_doubles(parameter.grad.view()) : std::vector<double>(n);
     for (const double g : own) out.push_back(g / scale);
   }
   return out;
@@ -66,16 +67,14 @@ void SameWeights::begin(int step, ParameterSet& parameters) {
   for (const Parameter& parameter : parameters.all()) {
     const Parameter& own = *fp64_.parameters().find(parameter.name);
     const Tensor& gradient = fp64_.gradient(own);
-    const std::vector<double> values =
-        gradient.defined() ? to_doubles(gradient.view())
-                           : std::vector<double>(static_cast<std::size_t>(parameter.value.count()));
+    const std::vector<double> values = gradient.defined()
+                                           ? to_doubles(gradient.view())
+                                           : std::vector<double>(static_cast<std::size_t>(parameter.value.count()));
     gradient_.insert(gradient_.end(), values.begin(), values.end());
   }
 }
 
-void SameWeights::add_replay(ParameterSet& parameters, double scale) {
-  replays_.push_back(taken(parameters, scale));
-}
+void SameWeights::add_replay(ParameterSet& parameters, double scale) { replays_.push_back(taken(parameters, scale)); }
 
 void SameWeights::add_gradient(ParameterSet& parameters, double scale) {
   if (replays_.empty()) return;
@@ -114,10 +113,11 @@ void SameWeights::add_loss(double loss, double rounding) {
 std::vector<RunFinding> SameWeights::findings() const {
   std::vector<RunFinding> out;
   if (departed_at_ >= 0)
-    out.push_back({RunCode::gradient, departed_at_, "",
-                   fmt::format("its distance from fp64's at the same weights is {:.2g} of its size; with other rounding "
-                               "it moves by {:.2g} (cosine {:.4f}, size {:.4f})",
-                               distance_, radius_, cosine_, size_)});
+    out.push_back(
+        {RunCode::gradient, departed_at_, "",
+         fmt::format("its distance from fp64's at the same weights is {:.2g} of its size; with other rounding "
+                     "it moves by {:.2g} (cosine {:.4f}, size {:.4f})",
+                     distance_, radius_, cosine_, size_)});
   const int all = above_ + below_;
   if (all >= kOneSided && std::min(above_, below_) == 0 && std::fabs(gap_) > rounding_)
     out.push_back({RunCode::loss_gap, first_, "",

@@ -87,7 +87,8 @@ void StepCheck::begin(int step, bool checked) {
 }
 
 void StepCheck::note(RunCode code, const std::string& where, const Difference& difference, const char* of_what) {
-  const bool known = std::any_of(findings_.begin(), findings_.end(), [&](const RunFinding& f) { return f.code == code; });
+  const bool known =
+      std::any_of(findings_.begin(), findings_.end(), [&](const RunFinding& f) { return f.code == code; });
   if (difference.outside == 0 || known) return;
   findings_.push_back({code, step_, where, difference.text(of_what)});
 }
@@ -251,8 +252,8 @@ void StepCheck::compare_weights(const Parameter& parameter, const OptimizerState
     const bool known =
         std::any_of(findings_.begin(), findings_.end(), [](const RunFinding& f) { return f.code == RunCode::update; });
     if (!known)
-      findings_.push_back({RunCode::update, step_, parameter.name,
-                           fmt::format("the optimizer keeps no {}, which its rule has", name)});
+      findings_.push_back(
+          {RunCode::update, step_, parameter.name, fmt::format("the optimizer keeps no {}, which its rule has", name)});
   }
   Difference moved;
   std::vector<Difference> kept(moments.size());
@@ -278,8 +279,8 @@ void StepCheck::compare_weights(const Parameter& parameter, const OptimizerState
   note(RunCode::update, parameter.name, copied, "copies of fp32 masters are");
 }
 
-void StepCheck::after_update(ParameterSet& parameters, const BlockOptimizer& optimizer, double lr,
-                             std::int64_t number, bool stepped) {
+void StepCheck::after_update(ParameterSet& parameters, const BlockOptimizer& optimizer, double lr, std::int64_t number,
+                             bool stepped) {
   if (!checked_) return;
   std::size_t index = 0;
   for (const Parameter& parameter : parameters.all()) {
@@ -291,8 +292,7 @@ void StepCheck::after_update(ParameterSet& parameters, const BlockOptimizer& opt
       continue;
     }
     const auto master = state.find("master_param");
-    const std::vector<double> now =
-        to_doubles(master != state.end() ? master->second.view() : parameter.value.view());
+    const std::vector<double> now = to_doubles(master != state.end() ? master->second.view() : parameter.value.view());
     Difference difference;
     for (std::size_t i = 0; i < now.size(); ++i) difference.add(now[i], {before->second.weights[i], 0});
     note(RunCode::skip, parameter.name, difference, "weights moved in a step that was skipped, and are");

@@ -66,7 +66,7 @@ class StepCheck {
   UpdateRuleBounds update_;
   int step_ = 0;
   bool checked_ = false;
-  std::map<std::string, std::map<int, Parts>> parts_;  ///< by parameter and rank
+  std::map<std::string, std::map<int, Parts>> parts_;     ///< by parameter and rank
   std::map<std::string, std::vector<double>> gradients_;  ///< as they were at the last stage
   std::map<std::string, Before> before_;
   double divided_by_ = 1;

@@ -466,8 +466,8 @@ void Trainer::compare_losses(StepResult& result) {
 
 /// Whether somebody needs the norms of the gradients. Otherwise the optimizer counts what is not finite.
 bool Trainer::wants_norms() const {
-  return options_.norms || watch_ || step_check_ || sharded_ || stream_ || scaler_->is_enabled() || options_.rule.clip_norm > 0 ||
-         options_.rule.clip_value > 0;
+  return options_.norms || watch_ || step_check_ || sharded_ || stream_ || scaler_->is_enabled() ||
+         options_.rule.clip_norm > 0 || options_.rule.clip_value > 0;
 }
 
 /// The gradients without their scale, with their norms before and after.

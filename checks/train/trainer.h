@@ -239,7 +239,7 @@ class Trainer {
   Progress progress_;
   std::unique_ptr<SameWeights> same_weights_;
   std::function<void(const Event&)> nudge_ = nullptr;  ///< while a step is repeated with other rounding
-  std::vector<std::unique_ptr<Fp64Run>> reference_;  ///< the first is the carried shadow
+  std::vector<std::unique_ptr<Fp64Run>> reference_;    ///< the first is the carried shadow
   std::vector<std::vector<double>>
       apart_;  ///< of each parameter, before this step: less the fp64 run's; where compares()
   std::vector<double> spreads_, differences_, roundings_;  ///< of the last kSpreadSteps steps

@@ -131,7 +131,8 @@ std::vector<RunFinding> Progress::findings() const {
   };
   if (steps == 0) return out;
   if (finite == 0 && fp64_steps == steps && fp64_finite == 0) {
-    add(RunCode::not_finite, "", fmt::format("none of {} losses is finite, here and in fp64: precision is not why", steps));
+    add(RunCode::not_finite, "",
+        fmt::format("none of {} losses is finite, here and in fp64: precision is not why", steps));
     return out;
   }
   if (skipped == steps) {
@@ -142,7 +143,8 @@ std::vector<RunFinding> Progress::findings() const {
   const bool fp64_has = fp64_steps == 0 || !none([](const OfParameter& p) { return p.fp64_gradient; });
   if (norms && none([](const OfParameter& p) { return p.gradient; })) {
     add(RunCode::no_gradient, "",
-        fp64_has ? fmt::format("every gradient of {} steps was zero{}", steps, fp64_steps > 0 ? "; in fp64 they are not" : "")
+        fp64_has ? fmt::format("every gradient of {} steps was zero{}", steps,
+                               fp64_steps > 0 ? "; in fp64 they are not" : "")
                  : fmt::format("every gradient of {} steps was zero, in fp64 too", steps));
     return out;
   }
@@ -175,8 +177,9 @@ std::vector<RunFinding> Trainer::findings() const {
     for (const LiveFinding& found : judge_->findings()) out.push_back(finding_of(found));
   if (judge_)
     for (const CastFinding& c : judge_->casts())
-      out.push_back({RunCode::cast, c.step, c.where,
-                     fmt::format("{} of {} elements: {:.6g} where {:.6g} is right", c.outside, c.elements, c.got, c.want)});
+      out.push_back(
+          {RunCode::cast, c.step, c.where,
+           fmt::format("{} of {} elements: {:.6g} where {:.6g} is right", c.outside, c.elements, c.got, c.want)});
   if (step_check_) out.insert(out.end(), step_check_->findings().begin(), step_check_->findings().end());
   if (same_weights_)
     for (RunFinding& found : same_weights_->findings()) out.push_back(std::move(found));

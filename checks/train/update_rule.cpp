@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sources: torch.optim's documentation of SGD, Adam (Kingma & Ba 2015), AdamW (Loshchilov & Hutter 2019), Adagrad (Duchi
-// et al. 2011) and RMSprop. Written apart from src/amp/optimizers.cpp on purpose: one is held against the other.
+// Sources: torch.optim's documentation of SGD, Adam (Kingma & Ba 2015), AdamW (Loshchilov & Hutter 2019), Adagrad
+// (Duchi et al. 2011) and RMSprop. Written apart from src/amp/optimizers.cpp on purpose: one is held against the other.
 #include "checks/train/update_rule.h"
 
 #include <cmath>
@@ -21,7 +21,8 @@ UpdateRuleBounds::UpdateRuleBounds(const OptimizerChoice& choice, Dtype weights,
     : choice_(choice), in_(choice.is_fused() ? Dtype::fp32 : weights), in_weights_(weights), in_moments_(moments) {}
 
 std::vector<const char*> UpdateRuleBounds::moment_names() const {
-  if (choice_.name == "sgd") return choice_.momentum > 0 ? std::vector<const char*>{"momentum_buffer"} : std::vector<const char*>{};
+  if (choice_.name == "sgd")
+    return choice_.momentum > 0 ? std::vector<const char*>{"momentum_buffer"} : std::vector<const char*>{};
   if (choice_.name == "adagrad") return {"sum"};
   if (choice_.name == "rmsprop")
     return choice_.momentum > 0 ? std::vector<const char*>{"square_avg", "momentum_buffer"}
@@ -59,9 +60,10 @@ UpdateResult UpdateRuleBounds::adam(const UpdateInput& input, Rounded g, double 
   if (choice_.name == "adamw" && choice_.weight_decay > 0)
     w = in_.multiply(w, in_.number(1 - lr * choice_.weight_decay));
   const Rounded fresh1 = in_.number(1 - kBeta1), fresh2 = in_.number(1 - kBeta2);
-  const Rounded m = stored(in_.add(in_.multiply(in_.number(kBeta1), {moment_at(input, 0), 0}), in_.multiply(fresh1, g)));
-  const Rounded v = stored(in_.add(in_.multiply(in_.number(kBeta2), {moment_at(input, 1), 0}),
-                                   in_.multiply(fresh2, in_.multiply(g, g))));
+  const Rounded m =
+      stored(in_.add(in_.multiply(in_.number(kBeta1), {moment_at(input, 0), 0}), in_.multiply(fresh1, g)));
+  const Rounded v = stored(
+      in_.add(in_.multiply(in_.number(kBeta2), {moment_at(input, 1), 0}), in_.multiply(fresh2, in_.multiply(g, g))));
   const auto t = static_cast<double>(number);
   const Rounded step = in_.number(lr / (1 - std::pow(kBeta1, t)));
   const Rounded correction = in_.number(std::sqrt(1 - std::pow(kBeta2, t)));

@@ -69,7 +69,8 @@ void add_options(CLI::App* command, AuditOptions& o) {
   add_set_options(command, o);
   add_jobs_option(command, o.jobs);
   add_isolation_options(command, o, "for gate: seconds that a call of a library's kernel may take (60)");
-  add_flag(command, "-v,--verbose", o.verbose, "for zoo and train: show every run, what should be found and what was found");
+  add_flag(command, "-v,--verbose", o.verbose,
+           "for zoo and train: show every run, what should be found and what was found");
   add_gate_options(command, o.gate);
   add_scaler_options(command, o.scaler);
   add_dump_options(command, o);

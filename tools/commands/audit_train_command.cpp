@@ -60,14 +60,18 @@ std::string verbose(const std::vector<Trial>& trials) {
   std::string out;
   for (const Trial& t : trials)
     out += fmt::format("{:<44} {:<12} {:<5} {:<12} {}\n", t.name, t.net, name(t.dtype),
-                       t.part == Part::kernel && !t.shows ? "(not shown)" : t.found ? "found" : "not found", t.what);
+                       t.part == Part::kernel && !t.shows ? "(not shown)"
+                       : t.found                          ? "found"
+                                                          : "not found",
+                       t.what);
   return out.empty() ? "" : out + "\n";
 }
 
 std::string text_of(const std::vector<Trial>& trials, const Scores& s, bool all, double seconds) {
   const Style style = stdout_style();
   const auto count = [&](Part part, bool shown) {
-    return std::count_if(trials.begin(), trials.end(), [&](const Trial& t) { return t.part == part && t.shows == shown; });
+    return std::count_if(trials.begin(), trials.end(),
+                         [&](const Trial& t) { return t.part == part && t.shows == shown; });
   };
   std::string out = all ? verbose(trials) : "";
   out += fmt::format("{}  {:<26}{:>6}{:>10}{:>10}{:>10}{}\n", style.bold, "runs of 10 steps", "runs", "found", "named",
@@ -86,9 +90,10 @@ std::string text_of(const std::vector<Trial>& trials, const Scores& s, bool all,
   line("correct kernels", s.variants, false, false);
   line("healthy runs", s.healthy, false, false);
   if (const std::string text = wrong(trials); !text.empty()) out += "\nWrong:\n" + text;
-  out += fmt::format("\n{}The goals are {}met{} (want {:.0f} % of the kernels, {:.0f} % of the steps, no false alarm), in {}.\n",
-                     s.met() ? style.green : style.red, s.met() ? "" : "not ", style.reset, 100 * kKernelGoal,
-                     100 * kStepGoal, duration(seconds));
+  out += fmt::format(
+      "\n{}The goals are {}met{} (want {:.0f} % of the kernels, {:.0f} % of the steps, no false alarm), in {}.\n",
+      s.met() ? style.green : style.red, s.met() ? "" : "not ", style.reset, 100 * kKernelGoal, 100 * kStepGoal,
+      duration(seconds));
   return out;
 }
 
@@ -98,14 +103,10 @@ Json score_json(const Score& s) {
 
 Json json_of(const std::vector<Trial>& trials, const Scores& s, double seconds) {
   constexpr const char* kParts[] = {"kernel", "variant", "step", "healthy"};
-  Json out = {{"schema", "ampcheck.audit_train/1"},
-              {"goals_met", s.met()},
-              {"seconds", seconds},
-              {"kernels", score_json(s.kernels)},
-              {"steps", score_json(s.steps)},
-              {"correct_kernels", score_json(s.variants)},
-              {"healthy", score_json(s.healthy)},
-              {"runs", Json::array()}};
+  Json out = {
+      {"schema", "ampcheck.audit_train/1"}, {"goals_met", s.met()},         {"seconds", seconds},
+      {"kernels", score_json(s.kernels)},   {"steps", score_json(s.steps)}, {"correct_kernels", score_json(s.variants)},
+      {"healthy", score_json(s.healthy)},   {"runs", Json::array()}};
   for (const Trial& t : trials)
     out["runs"].push_back({{"part", kParts[static_cast<int>(t.part)]},
                            {"name", t.name},

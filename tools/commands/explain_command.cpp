@@ -129,8 +129,8 @@ std::string run_code_text(const std::string& word) {
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   for (int i = 0; i < checks::train::kRunCodes; ++i)
     if (const auto& text = checks::train::text_of(static_cast<checks::train::RunCode>(i)); upper == text.name)
-      return fmt::format("{}  {}: {}\n  ampcheck explain training says how a run finds this, and what to do.\n", text.name,
-                         text.word, text.title);
+      return fmt::format("{}  {}: {}\n  ampcheck explain training says how a run finds this, and what to do.\n",
+                         text.name, text.word, text.title);
   return "";
 }
 

@@ -106,9 +106,8 @@ Answer forward_overflows(const Seen& s) {
               o.dtype = Dtype::bf16;
               o.scaler.enabled = false;
             }};
-  return {"a smaller --lr", "", [lr = s.optimizer.with_defaults().lr](RunOptions& o) {
-            o.rule.optimizer.lr = lr / kLrDivisors.front();
-          }};
+  return {"a smaller --lr", "",
+          [lr = s.optimizer.with_defaults().lr](RunOptions& o) { o.rule.optimizer.lr = lr / kLrDivisors.front(); }};
 }
 
 Answer gradients_vanish_without_scaler(const Seen& s) {
@@ -188,18 +187,10 @@ Answer another_scale(const Seen& s) {
 }
 
 constexpr Answer (*kRules[])(const Seen&) = {
-    something_is_wrong,
-    moments_vanish,
-    epsilon_vanishes,
-    fp64_diverges_too,
-    forward_overflows,
-    gradients_vanish_without_scaler,
-    scale_grows_too_fast,
-    scale_is_elsewhere,
-    scale_begins_too_high,
-    weights_do_not_move,
-    nothing_was_watched,
-    rounding_alone,
+    something_is_wrong,   moments_vanish,      epsilon_vanishes,
+    fp64_diverges_too,    forward_overflows,   gradients_vanish_without_scaler,
+    scale_grows_too_fast, scale_is_elsewhere,  scale_begins_too_high,
+    weights_do_not_move,  nothing_was_watched, rounding_alone,
     another_scale,
 };
 

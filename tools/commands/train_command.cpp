@@ -98,7 +98,8 @@ class TrainRun {
     for (const LiveFinding& found : trainer_.judge()->findings()) {
       std::error_code error;
       std::filesystem::create_directories(options_.save_case, error);
-      if (error) throw WriteError("[--save-case '" + options_.save_case + "'] got " + error.message() + ", want a folder");
+      if (error)
+        throw WriteError("[--save-case '" + options_.save_case + "'] got " + error.message() + ", want a folder");
       out.push_back(fmt::format("{}/{}.step{}.safetensors", options_.save_case, found.call, found.step + 1));
       write_file(out.back(), safetensors_bytes(found.tensors.tensors));
     }

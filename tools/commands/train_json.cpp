@@ -32,8 +32,12 @@ Json fault_json(const FaultEvent& fault) {
 }
 
 Json finding_json(const RunFinding& f) {
-  return {{"code", text_of(f.code).name},   {"class", text_of(f.code).word}, {"title", text_of(f.code).title},
-          {"step", f.step}, {"where", f.where}, {"what", f.what}};
+  return {{"code", text_of(f.code).name},
+          {"class", text_of(f.code).word},
+          {"title", text_of(f.code).title},
+          {"step", f.step},
+          {"where", f.where},
+          {"what", f.what}};
 }
 
 Json step_json(const StepResult& s) {

@@ -25,15 +25,15 @@ std::string train_step_line(const checks::train::StepResult& step, int steps,
                             const std::optional<checks::train::Place>& worst);
 /// What came of it. `saved_cases`: files of the wrong calls, in their order, if they were saved.
 std::string train_summary(const checks::train::Trainer& trainer, const checks::train::Diagnosis& diagnosis,
-                          const std::vector<checks::train::StepResult>& steps,
-                          const Advice& advice, const std::vector<std::string>& saved_cases, const Style& style);
+                          const std::vector<checks::train::StepResult>& steps, const Advice& advice,
+                          const std::vector<std::string>& saved_cases, const Style& style);
 /// ampcheck.train/1
 std::string train_json(const checks::train::Trainer& trainer, const checks::train::Diagnosis& diagnosis,
                        const std::vector<checks::train::StepResult>& steps, const Advice& advice, double seconds);
 
 /// Runs the training again, with what it advises.
 Advice train_advice(const checks::train::Trainer& trainer, const checks::train::Diagnosis& diagnosis,
-                         const std::vector<checks::train::StepResult>& steps);
+                    const std::vector<checks::train::StepResult>& steps);
 
 /// A share in per cent.
 std::string share_of(std::int64_t part, std::int64_t all);
