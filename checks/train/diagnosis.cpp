@@ -39,6 +39,7 @@ std::optional<Place> worst_of(const std::map<TensorKey, Tally>& tallies) {
 
 Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps) {
   Diagnosis out;
+  out.findings = trainer.findings();
   KnownOverflow overflow;                                                   // of steps that nobody looked at, too
   if (const auto& left = trainer.verdict().left) out.left_at = left->step;  // perhaps before a resume
   for (const StepResult& step : steps) {

@@ -19,6 +19,7 @@ struct Place {
 };
 
 struct Diagnosis {
+  std::vector<RunFinding> findings;    ///< Trainer::findings()
   std::optional<int> left_at;          ///< first step whose loss is not finite or beyond the spread of the fp64 seeds
   std::optional<FaultEvent> producer;  ///< first op that made finite values non-finite, skipped steps of a scaler aside
   std::optional<FaultEvent> killer;

@@ -258,6 +258,7 @@ int Graph::put_cast(Entry entry, Tensor value, CastFrom from) {
     if (const auto seen = tell(entry, Phase::forward, entry.label, slot(out).view, exact, input_finite))
       slot(out).finite = seen->all_finite;
   }
+  if (from != CastFrom::cache) tell_cast(entry, false, entry.label, slot(id).view, slot(out).view);
   if (from == CastFrom::made) {
     keep(std::move(entry));
     return out;
@@ -338,7 +339,10 @@ std::vector<std::pair<std::string, int>> Graph::autocast_inputs(const OpDef& op,
 
 models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<std::string, Var>>& inputs,
                         const std::vector<std::pair<std::string, double>>& attributes) {
-  const OpDef& op = models::op_of_call(op_name);
+  const auto planted = options_.kernels_of == nullptr ? std::map<std::string, const OpDef*>::const_iterator()
+                                                      : options_.kernels_of->find(op_name);
+  const bool other = options_.kernels_of != nullptr && planted != options_.kernels_of->end();
+  const OpDef& op = other ? *planted->second : models::op_of_call(op_name);
   const MemoryScope scope(options_.memory);
   Entry entry;
   entry.op = &op;
@@ -392,6 +396,8 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
                  entry.exact ? view_of(entry.exact->output(), slot(entry.to).view.shape) : TensorView(), inputs_finite))
       slot(entry.to).finite = seen->all_finite;
   const Var out{entry.to};
+  const bool backward_comes = grad_enabled() && slot(entry.to).needs_grad;
+  if (!backward_comes) tell_call(entry, nullptr, {});
   keep(std::move(entry));
   return out;
 }

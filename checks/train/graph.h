@@ -34,6 +34,7 @@
 #include "checks/models/bound_call.h"
 #include "checks/models/evaluation.h"
 #include "checks/train/event.h"
+#include "checks/train/live.h"
 #include "checks/train/parameters.h"
 #include "kernels/stream.h"
 
@@ -42,7 +43,10 @@ namespace ampcheck::checks::train {
 struct GraphOptions {
   Observer* observer = nullptr;
   std::function<void(const Event&)> fault =
-      nullptr;             ///< changes a tensor that was just written, before anything reads it: a planted fault
+      nullptr;                    ///< changes a tensor that was just written, before anything reads it: a planted fault
+  CallObserver* calls = nullptr;  ///< hears of each call with all its tensors
+  /// Ops by name that run another kernel: a planted fault.
+  const std::map<std::string, const OpDef*>* kernels_of = nullptr;
   int step = 0, rank = 0;  ///< as events name them
   bool keep_low_precision_grads =
       false;  ///< a gradient that reaches an fp32 parameter through its cast to 16 bits stays in these
@@ -93,6 +97,8 @@ class Graph final : public models::Tape {
   }
   /// The trained tensors of the graph so far, by name.
   std::vector<Var> parameter_vars() const;
+  /// What the last backward() gave for each parameter.
+  std::vector<std::pair<std::string, Tensor>> parameter_gradients() const;
   /// The 2-norm of all of `tensors` together, each times `factor`, in fp32: one element. Its gradient is not finite at
   /// zero, as sqrt's.
   Var norm(const std::vector<Var>& tensors, float factor);
@@ -165,6 +171,11 @@ class Graph final : public models::Tape {
   /// What was found, if somebody looked.
   std::optional<Seen> tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got,
                            const TensorView& exact, bool inputs_finite, bool cotangent_finite = true);
+  /// Tells the observer of calls; `gradients`: what the backward wrote, of a call that had one.
+  void tell_call(const Entry& entry, const TensorView* cotangent,
+                 const std::vector<std::pair<std::string, Tensor>>& gradients);
+  void tell_cast(const Entry& entry, bool backward, const std::string& tensor, const TensorView& from,
+                 const TensorView& got);
   void require_kept(const char* what) const;
   std::span<const std::pair<int, double>> losses_to_take() const;
   void add_grad(int id, const Tensor& grad, std::optional<Seen> seen = {});

@@ -70,6 +70,7 @@ void Graph::backward_cast(Entry& entry) {
     seen = tell(entry, Phase::backward, gradient_name(entry.label), out.view(), exact, grad_finite(entry.to),
                 grad_finite(entry.to));
   }
+  tell_cast(entry, true, gradient_name(entry.label), g.view(), out.view());
   add_grad(entry.from, out, std::move(seen));
 }
 
@@ -112,7 +113,9 @@ std::vector<std::pair<std::string, Tensor>> Graph::run_backward(const Entry& ent
 void Graph::backward_call(Entry& entry) {
   const bool told = watched(entry.name) || options_.fault != nullptr, cotangent_finite = !told || grad_finite(entry.to),
              all_finite = cotangent_finite && (!told || inputs_finite(entry));
-  for (const auto& [name, gradient] : run_backward(entry, slot(entry.to).grad.view())) {
+  const Tensor cotangent = slot(entry.to).grad;
+  const auto gradients = run_backward(entry, cotangent.view());
+  for (const auto& [name, gradient] : gradients) {
     std::optional<Seen> found;
     if (told)
       found = tell(entry, Phase::backward, gradient_name(name), gradient.view(),
@@ -122,6 +125,36 @@ void Graph::backward_call(Entry& entry) {
                                     [&, wanted = std::string_view(name)](const auto& i) { return i.first == wanted; });
     add_grad(input->second, gradient, std::move(found));
   }
+  const TensorView given = cotangent_view(entry, cotangent.view());
+  tell_call(entry, &given, gradients);
+}
+
+void Graph::tell_cast(const Entry& entry, bool backward, const std::string& tensor, const TensorView& from,
+                      const TensorView& got) {
+  if (options_.calls == nullptr) return;
+  wait();
+  options_.calls->see_cast(
+      {options_.step, options_.rank, backward || entry.of_backward, entry.name, entry.layer, tensor, from, got});
+}
+
+void Graph::tell_call(const Entry& entry, const TensorView* cotangent,
+                      const std::vector<std::pair<std::string, Tensor>>& gradients) {
+  if (options_.calls == nullptr) return;
+  wait();
+  LiveCall live{options_.step, options_.rank, entry.name, entry.layer, *entry.op, entry.call.call, {}, {}};
+  const auto shadow = [&](const TensorView& got, const std::vector<double>& exact) {
+    live.shadowed.push_back({got, view_of(exact, got.shape)});
+  };
+  for (const auto& [name, id] : entry.call.inputs) live.tensors.emplace_back(name, slot(id).view);
+  live.tensors.emplace_back(entry.call.output_name, slot(entry.to).view);
+  for (const auto& [name, tensor] : entry.saved) live.tensors.emplace_back(name, tensor.view());
+  if (entry.exact) shadow(slot(entry.to).view, entry.exact->output());
+  if (cotangent != nullptr) live.tensors.emplace_back(gradient_name(entry.call.output_name), *cotangent);
+  for (const auto& [name, gradient] : gradients) {
+    live.tensors.emplace_back(gradient_name(name), gradient.view());
+    if (entry.exact) shadow(gradient.view(), entry.exact->gradient(name));
+  }
+  options_.calls->see_call(live);
 }
 
 models::Var Graph::norm(const std::vector<Var>& tensors, float factor) {
@@ -283,6 +316,13 @@ void Graph::backward(float seed_value, double scale, bool retain_graph) {
 std::vector<models::Var> Graph::parameter_vars() const {
   std::vector<Var> out;
   for (const auto& [name, id] : parameter_slots_) out.push_back({id});
+  return out;
+}
+
+std::vector<std::pair<std::string, Tensor>> Graph::parameter_gradients() const {
+  std::vector<std::pair<std::string, Tensor>> out;
+  for (const auto& [name, id] : parameter_slots_)
+    if (const Slot& s = slots_[at(id)]; s.grad.defined()) out.emplace_back(s.parameter->name, s.grad);
   return out;
 }
 

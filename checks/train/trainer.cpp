@@ -110,6 +110,10 @@ Trainer::Trainer(const TrainOptions& options)
   options_.rule.optimizer = optimizer_of(net_, options_.rule.optimizer);
   if (options_.shadows.local || options_.shadows.carried || options_.watched)
     watch_ = std::make_unique<Watch>(options_.shadows.local, options_.sampling);
+  if (options_.judge != JudgeMode::none) judge_ = std::make_unique<LiveJudge>(options_.judge);
+  if (judge_) judge_->listen(options_.hear_calls);
+  if (options_.check_steps)
+    step_check_ = std::make_unique<StepCheck>(options_.rule, options_.reduce, weights_dtype(options_));
   if (!options_.shadows.local || !options_.shadows.carried || options_.rule.grad_penalty > 0 || scaled_until_update())
     options_.gradient_errors = 0;
 }
@@ -151,7 +155,9 @@ void Trainer::prepare() {
   if (options_.sharding.on) {
     sharded_ = std::make_unique<ShardedRanks>(parameters_, options_.rule, options_.scaler, options_.sharding);
   } else {
-    optimizer_ = make_optimizer(options_.rule.optimizer, parameters_.pointers());
+    optimizer_ = make_optimizer(
+        options_.planted_optimizer ? optimizer_of(net_, *options_.planted_optimizer) : options_.rule.optimizer,
+        parameters_.pointers());
     if (stream_)
       optimizer_->set_multi_tensor([stream = stream_.get()](std::span<const TensorUpdate> tensors,
                                                             const UpdateRule& rule, std::span<UpdateCounts> counts) {
@@ -243,10 +249,13 @@ void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
   if (told) {
     options.observer = watch_.get();
     options.fault = options_.fault;
+    options.calls = judge_.get();
   }
   options.step = step_;
   options.rank = number;
   options.stream = stream_.get();
+  if (nudge_) options.fault = nudge_;
+  options.kernels_of = options_.kernels_of.empty() ? nullptr : &options_.kernels_of;
   options.autocast = options_.autocast;
   options.keep_low_precision_grads = options_.keep_low_precision_grads;
   const int micro_batches = options_.rule.accumulate, ranks = options_.rule.ranks;
@@ -261,6 +270,7 @@ void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
       watch_->begin(
           step_, reference_.empty() ? nullptr : &reference_.front()->records()[static_cast<std::size_t>(index)],
           micro == 0 && number == 0, options_.rule.loss_weight * ranks, share / static_cast<float>(ranks), index);
+    if (told && judge_) judge_->begin(step_, index, micro_batches * ranks);
     Graph graph(parameters, rank.recordings, options);
     {
       const Autocast region(graph.device(), autocast_in(options_.dtype));
@@ -273,6 +283,13 @@ void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
           share *
           add_penalty(graph, scale * weight));  // the AMP recipe: the norm of unscaled gradients of the scaled loss
     graph.backward(scale * share * weight, scale);
+    if (nudge_) continue;
+    if (step_check_ && step_check_->checks()) {
+      if (stream_) stream_->wait();
+      for (const auto& [name, gradient] : graph.parameter_gradients())
+        step_check_->add_part(number, name, gradient.view());
+    }
+    plant(Stage::accumulated, parameters);
   }
   if (stream_) stream_->wait();  // from here on the host reads gradients
 }
@@ -285,8 +302,9 @@ double Trainer::run_micro_batches(StepResult& result) {
   std::vector<float> scales(ranks_.size(), scale);
   for (std::size_t r = 0; sharded_ && r < scales.size(); ++r)
     scales[r] = scale_of(sharded_->scaler(static_cast<int>(r)));
-  const bool told = options_.fault != nullptr || (watch_ && options_.sampling.step(step_));
-  if (watch_ && !told) watch_->begin(step_, nullptr, true);
+  const bool looked_at = options_.fault || judge_ || step_check_ || (watch_ && options_.sampling.step(step_)),
+             told = looked_at && !nudge_;
+  if (watch_ && !told && !nudge_) watch_->begin(step_, nullptr, true);
   const std::int64_t ranks = std::ssize(ranks_);
   const auto run = [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r)
@@ -321,7 +339,7 @@ void Trainer::reduce_gradients(float scale) {
     const Tensor mean = all_reduce_mean(of_ranks, options_.reduce);
     // Each rank has it in its gradient's dtype; what the wire loses of fp32 is told in the wire's.
     parameter.grad = in_dtype(mean, of_ranks.front().dtype);
-    if (watch_ && watch_->wants(parameter.name)) {
+    if (watch_ && !nudge_ && watch_->wants(parameter.name)) {
       Event event;
       event.step = step_;
       event.phase = Phase::all_reduce;
@@ -448,15 +466,21 @@ void Trainer::compare_losses(StepResult& result) {
 
 /// Whether somebody needs the norms of the gradients. Otherwise the optimizer counts what is not finite.
 bool Trainer::wants_norms() const {
-  return options_.norms || watch_ || sharded_ || stream_ || scaler_->is_enabled() || options_.rule.clip_norm > 0 ||
-         options_.rule.clip_value > 0;
+  return options_.norms || watch_ || step_check_ || sharded_ || stream_ || scaler_->is_enabled() ||
+         options_.rule.clip_norm > 0 || options_.rule.clip_value > 0;
 }
 
 /// The gradients without their scale, with their norms before and after.
 void Trainer::unscale_gradients(StepResult& result) {
   const bool norms = wants_norms();
+  if (step_check_) step_check_->summed(parameters_);
+  if (same_weights_) same_weights_->add_gradient(parameters_, result.scale);
+  plant(Stage::summed, parameters_);
   if (norms) result.scaled_norms = grad_norms(parameters_);
   unscale();
+  plant(Stage::unscaled, parameters_);
+  const bool divided = scaler().is_enabled() && !scaled_until_update();
+  if (step_check_ && !scaled_until_update()) step_check_->unscaled(parameters_, divided ? result.scale : 1);
   if (norms)
     result.norms = scaler().is_enabled() && !scaled_until_update() ? grad_norms(parameters_) : result.scaled_norms;
   if (scaled_until_update())
@@ -479,11 +503,15 @@ void Trainer::update(StepResult& result) {
   std::vector<bool> finite = finite_of(result.norms);
   if (!scaled_until_update()) tell(Phase::unscale, finite_of(result.scaled_norms));
   if (clip_gradients()) {
+    plant(Stage::clipped, parameters_);
+    if (step_check_) step_check_->clipped(parameters_);
     tell(Phase::clip);
     finite.clear();
   }
   result.lr = optimizer().lr();
+  before_update(result.scale);
   step_optimizer(result);
+  after_update(result);
   if (result.stepped) tell(Phase::optimizer, finite);
 }
 
@@ -498,6 +526,7 @@ void Trainer::count(StepResult& result) {
   result.updates = counts;
   if (counts.intended > 0)
     result.stagnant_share = static_cast<double>(counts.stagnant) / static_cast<double>(counts.intended);
+  count_progress(result);
 }
 
 StepResult Trainer::step() {
@@ -506,7 +535,9 @@ StepResult Trainer::step() {
   result.step = step_;
   run_fp64(result);
   start_counting();
+  begin_checks();
   result.loss = run_micro_batches(result);
+  if (same_weights_) same_weights_->add_loss(result.loss, result.rounding.value_or(0));
   compare_losses(result);
   result.scale = scaler().get_scale();
   unscale_gradients(result);

@@ -12,7 +12,9 @@
 #include "checks/train/gradient_errors.h"
 #include "checks/train/graph.h"
 #include "checks/train/ranks.h"
+#include "checks/train/same_weights.h"
 #include "checks/train/sharded.h"
+#include "checks/train/step_check.h"
 #include "checks/train/watch.h"
 #include "src/amp/scale_rule.h"
 
@@ -21,6 +23,14 @@ namespace ampcheck::checks::train {
 struct Shadows {
   bool local = false;    ///< each op's formula on the op's own inputs
   bool carried = false;  ///< the whole run in fp64, and more from other seeds for the spread of its loss
+};
+
+/// Between the stages of a step: where a fault may be planted in what the next one reads.
+enum class Stage : std::uint8_t {
+  accumulated,  ///< a micro-batch was added; the parameters are a rank's
+  summed,       ///< over micro-batches and ranks
+  unscaled,
+  clipped,
 };
 
 struct TrainOptions {
@@ -45,6 +55,14 @@ struct TrainOptions {
   bool keep_low_precision_grads = false;  ///< GraphOptions::keep_low_precision_grads
   bool norms = false;    ///< StepResult has the norms of the gradients: of every element twice, for who reads them
   bool watched = false;  ///< a watch even without a shadow, for listeners
+  JudgeMode judge = JudgeMode::none;
+  /// StepCheck of every step (of large nets of steps 1, 2, 4, 8, ...), and with the carried shadow SameWeights.
+  bool check_steps = false;
+  std::function<void(const LiveCall&)> hear_calls = nullptr;  ///< of judged runs: each call
+  // Planted faults: other kernels by the op's name, changed gradients, another optimizer than the rule's.
+  std::map<std::string, const OpDef*> kernels_of = {};
+  std::function<void(Stage, ParameterSet&, double scale)> plant = nullptr;
+  std::optional<OptimizerChoice> planted_optimizer = {};
   std::function<void(const Event&)> fault = nullptr;  ///< GraphOptions::fault
   /// The device that the run is on (kernels::make_cuda_stream), of one rank; null: the host. Of a step the host still
   /// does, on the device's memory, what GraphOptions and kernels/multi_tensor.h leave to it: norms, clipping, Adagrad
@@ -105,6 +123,21 @@ struct Verdict {
   std::optional<Compared> most;  ///< the one that was furthest apart
 };
 
+/// Whether the steps so far did anything.
+struct Progress {
+  struct OfParameter {
+    std::string name;
+    bool gradient = false, fp64_gradient = false;  ///< was ever more than zero, in fp64 than noise
+    std::int64_t intended = 0, moved = 0;          ///< elements over all updates
+  };
+  std::vector<OfParameter> parameters;
+  int steps = 0, skipped = 0, updates = 0;
+  int finite = 0, fp64_finite = 0, fp64_steps = 0;  ///< losses
+  bool norms = false;                               ///< gradients were looked at
+
+  std::vector<RunFinding> findings() const;
+};
+
 class Trainer {
  public:
   static constexpr std::size_t kSpreadSteps = 10;  ///< curves cross: at one step alone they may meet
@@ -126,6 +159,12 @@ class Trainer {
   ShardedRanks* sharded() { return sharded_.get(); }
   Watch* watch() { return watch_.get(); }
   const Watch* watch() const { return watch_.get(); }
+  /// Null where steps are not checked.
+  const StepCheck* step_check() const { return step_check_.get(); }
+  /// What is wrong with the run so far: ops, steps, and whether anything was trained.
+  std::vector<RunFinding> findings() const;
+  /// Null where no op is judged.
+  const LiveJudge* judge() const { return judge_.get(); }
   /// Null on the host.
   kernels::Stream* stream() { return stream_.get(); }
   // For checkpoints.
@@ -167,7 +206,15 @@ class Trainer {
   void unscale();
   void unscale_gradients(StepResult& result);
   void update(StepResult& result);
+  void begin_checks();
+  void repeat_with_other_rounding();
+  void plant(Stage stage, ParameterSet& parameters);
+  void before_update(double scale);
+  void after_update(const StepResult& result);
+  /// Of the next update, by the rule.
+  double lr_by_rule() const;
   void count(StepResult& result);
+  void count_progress(const StepResult& result);
   bool clip_gradients();
   void step_optimizer(StepResult& result);
   struct Rank;
@@ -187,7 +234,12 @@ class Trainer {
   std::unique_ptr<LrSchedule> schedule_;
   std::unique_ptr<ShardedRanks> sharded_;  ///< has optimizers, schedules and scalers of its own
   std::unique_ptr<Watch> watch_;
-  std::vector<std::unique_ptr<Fp64Run>> reference_;  ///< the first is the carried shadow
+  std::unique_ptr<LiveJudge> judge_;
+  std::unique_ptr<StepCheck> step_check_;
+  Progress progress_;
+  std::unique_ptr<SameWeights> same_weights_;
+  std::function<void(const Event&)> nudge_ = nullptr;  ///< while a step is repeated with other rounding
+  std::vector<std::unique_ptr<Fp64Run>> reference_;    ///< the first is the carried shadow
   std::vector<std::vector<double>>
       apart_;  ///< of each parameter, before this step: less the fp64 run's; where compares()
   std::vector<double> spreads_, differences_, roundings_;  ///< of the last kSpreadSteps steps

@@ -27,6 +27,10 @@ using checks::train::Weights;
 constexpr std::array kWeights = {Named<Weights>{"fp32", Weights::fp32}, Named<Weights>{"master", Weights::master},
                                  Named<Weights>{"low", Weights::low}};
 
+using checks::train::JudgeMode;
+constexpr std::array kJudgeModes = {Named<JudgeMode>{"sampled", JudgeMode::sampled},
+                                    Named<JudgeMode>{"all", JudgeMode::all}, Named<JudgeMode>{"none", JudgeMode::none}};
+
 void add_above_zero(CLI::App* command, const char* flag, const char* help, double& value) {
   each(command, flag, "X", help, [flag, &value](const std::string& text) {
     value = parse_positive(flag, text);
@@ -73,6 +77,17 @@ void add_length_options(CLI::App* command, TrainOptions& o) {
        "precision (default 5, which cost 5 to 20 times the fp32 step). With 1 or 0 there is one fp64 run (up to 4 "
        "times), and only a loss that is not finite counts as diverged",
        [&o](const std::string& s) { o.spread_seeds = static_cast<int>(parse_count("--spread-seeds", s, 0, 1000)); });
+}
+
+/// What is judged on the way.
+void add_judge_options(CLI::App* command, TrainOptions& o) {
+  each(command, "--judge", "WHICH",
+       "judge ops at the tensors that they meet, as check does: those of steps 1, 2, 4, 8, ... and whose error grows "
+       "(sampled; default with a shadow), all, or none (default without)",
+       [&o](const std::string& s) { o.judge = choose("--judge", s, kJudgeModes); });
+  text_option(command, "--save-case", "DIR",
+              "write the tensors of each wrong call to DIR, one safetensors file each (check --dump judges it again)",
+              o.save_case);
 }
 
 /// How weights move.
@@ -166,6 +181,7 @@ void add_options(CLI::App* command, TrainOptions& o) {
        [&o](const std::string& s) { o.autocast = choose("--autocast", s, kAutocastLists); });
   add_loss_scale_options(command, o);
   add_length_options(command, o);
+  add_judge_options(command, o);
   add_update_options(command, o);
   add_rank_options(command, o);
   add_gradient_options(command, o);

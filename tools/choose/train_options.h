@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "checks/train/live.h"
 #include "checks/train/optimizer_choice.h"
 #include "src/amp/autocast_tables.h"
 #include "src/device.h"
@@ -49,11 +50,13 @@ struct TrainOptions : NetOptions {
   bool sharded = false;                         ///< over the ranks
   std::optional<bool> tree = {};                ///< of the sum over ranks, which is a ring otherwise
   std::optional<bool> divide_after = {};
-  std::optional<Dtype> compress = {};  ///< of the gradients on their way between ranks
-  std::string schedule = {};           ///< of the learning rate
-  std::string record = {};             ///< file for the trace
-  std::string save = {}, resume = {};  ///< checkpoints
-  std::string ops = "*";               ///< pattern of the ops that are looked at
+  std::optional<Dtype> compress = {};                  ///< of the gradients on their way between ranks
+  std::string schedule = {};                           ///< of the learning rate
+  std::string record = {};                             ///< file for the trace
+  std::string save = {}, resume = {};                  ///< checkpoints
+  std::optional<checks::train::JudgeMode> judge = {};  ///< none: sampled, unless nothing else runs beside
+  std::string save_case = {};                          ///< folder for the tensors of calls that are wrong
+  std::string ops = "*";                               ///< pattern of the ops that are looked at
   int ring = -1;            ///< steps before a fault that a sampled trace gets in full; 0: none, -1: the usual number
   int every = 0, from = 0;  ///< and the steps; every 0: as many as a recorded run of that length has
   Device device = Device::cpu;

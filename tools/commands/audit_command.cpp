@@ -9,6 +9,7 @@
 
 #include "checks/audit/audit.h"
 #include "tools/choose/plugins.h"
+#include "tools/commands/audit_commands.h"
 #include "tools/commands/commands.h"
 #include "tools/report/json.h"
 #include "tools/report/numbers.h"
@@ -226,12 +227,13 @@ Json json_of(const std::vector<Trial>& trials, const Scores& scores, double seco
 
 ExitCode audit_command(const AuditOptions& options) {
   const std::string what = options.words.empty() ? "" : options.words.front();
-  if (what == "gate" || what == "scaler") {
+  if (what == "gate" || what == "scaler" || what == "train") {
     AuditOptions rest = options;
     rest.words.erase(rest.words.begin());
+    if (what == "train") return audit_train_command(rest);
     return what == "gate" ? audit_gate_command(std::move(rest)) : audit_scaler_command(std::move(rest));
   }
-  if (what != "zoo") throw UsageError("[audit] got '" + what + "', want zoo, gate or scaler");
+  if (what != "zoo") throw UsageError("[audit] got '" + what + "', want zoo, gate, scaler or train");
   checks::zoo::AuditOptions run;
   run.set = options.set;
   run.seeds = options.seeds;

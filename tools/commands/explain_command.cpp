@@ -10,6 +10,7 @@
 #include "checks/define/op_def.h"
 #include "checks/reach/visible.h"
 #include "checks/run/runner.h"
+#include "checks/train/run_finding.h"
 #include "src/finding.h"
 #include "src/suggestion.h"
 #include "tools/choose/command_table.h"
@@ -121,6 +122,18 @@ const CodeText& require_code(const std::string& word) {
                    "; ampcheck explain lists all");
 }
 
+/// A code of a training run (TR101): its class and title, and where to read more. Empty for another word.
+std::string run_code_text(const std::string& word) {
+  std::string upper = word;
+  std::transform(upper.begin(), upper.end(), upper.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  for (int i = 0; i < checks::train::kRunCodes; ++i)
+    if (const auto& text = checks::train::text_of(static_cast<checks::train::RunCode>(i)); upper == text.name)
+      return fmt::format("{}  {}: {}\n  ampcheck explain training says how a run finds this, and what to do.\n",
+                         text.name, text.word, text.title);
+  return "";
+}
+
 /// Of what replay prints of a case its first line, the head of the table and the checks of that code.
 std::string lines_of(const CaseResult& result, const char* code) {
   std::string out = fmt::format("{}  '{}'\n", name(result.verdict), result.name);
@@ -197,6 +210,11 @@ ExitCode explain_command(const ExplainOptions& options) {
   if (options.codes.size() == 1)
     if (const std::optional<CommandText> command = find_command(options.codes.front())) {
       write_stdout(command_text(*command, options));
+      return ExitCode::passed;
+    }
+  if (options.codes.size() == 1 && !options.json)
+    if (const std::string text = run_code_text(options.codes.front()); !text.empty()) {
+      write_stdout(text);
       return ExitCode::passed;
     }
   if (options.page_format != PageFormat::text)

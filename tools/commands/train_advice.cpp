@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
-// What to try after a training run: rules in the order in which they are asked; the first that has an answer gives it.
+// What to try after a training run: rules in the order in which they are asked. An answer is tried first, by the same
+// run with that one change; the first that cures what it is for is given.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
+#include <memory>
 
 #include "src/op_call.h"
 #include "tools/commands/train_report.h"
@@ -13,6 +18,11 @@ namespace ampcheck::tools {
 namespace {
 
 using namespace checks::train;
+
+/// What is tried in place of a learning rate that is too large.
+constexpr std::array kLrDivisors = {4.0, 16.0, 64.0, 256.0};
+/// Of the gradients in 16 bits: less may vanish where a run is well.
+constexpr double kMuch = 0.1;
 
 /// What the rules look at.
 struct Seen {
@@ -27,105 +37,221 @@ struct Seen {
   bool left() const { return d.left_at.has_value(); }
   bool ends_finite() const { return std::isfinite(steps.back().loss); }
   /// The scale that a run with a scaler begins with.
+  /// Left, or with something that is wrong or was not trained.
+  bool troubled() const { return left() || !d.findings.empty(); }
+  /// Without low precision the loss grows, or is not finite, too.
+  bool fp64_grows() const {
+    const std::optional<double>&first = steps.front().fp64_loss, &last = steps.back().fp64_loss;
+    return first && last && !(*last <= 2 * *first);
+  }
   double first_scale() const { return options.scale_rule ? options.scale_rule->init_scale : options.scaler.init_scale; }
 };
 
-std::string moments_vanish(const Seen& s) {
+/// An answer of a rule: options as one writes them, why, and the same for a trainer; null: nothing that can be tried.
+struct Answer {
+  std::string options, why = {};
+  std::function<void(checks::train::TrainOptions&)> change = nullptr;
+
+  std::string text() const { return options.empty() ? why : why.empty() ? options : options + ": " + why; }
+  explicit operator bool() const { return !options.empty() || !why.empty(); }
+};
+using RunOptions = checks::train::TrainOptions;
+
+Answer with_first_scale(double scale, std::string why) {
+  return {"--init-scale " + number_text(scale), std::move(why), [scale](RunOptions& o) {
+            o.scaler.init_scale = static_cast<float>(scale);
+            if (o.scale_rule) o.scale_rule->init_scale = scale;
+          }};
+}
+
+/// No setting mends a wrong kernel, cast or step.
+Answer something_is_wrong(const Seen& s) {
+  for (const RunFinding& f : s.d.findings)
+    if (f.code < RunCode::all_skipped)
+      return {"", f.code == RunCode::op ? "mend this op first: no setting of the run does"
+                                        : "mend this first: no setting of the run does"};
+  return {};
+}
+
+Answer moments_vanish(const Seen& s) {
   const bool low_state =
       s.optimizer.moments ? *s.optimizer.moments != Dtype::fp32 : s.optimizer.weights == Weights::low;
-  if (!s.left() || !low_state || s.d.updates.second_moment_zero == 0) return "";
-  return "--moments fp32: squares of gradients vanish, and divided by eps alone the updates become huge";
+  if (!s.left() || !low_state || s.d.updates.second_moment_zero == 0) return {};
+  return {"--moments fp32", "squares of gradients vanish, and divided by eps alone the updates become huge",
+          [](RunOptions& o) { o.rule.optimizer.moments = Dtype::fp32; }};
 }
 
-std::string epsilon_vanishes(const Seen& s) {
-  if (!s.left() || s.d.updates.epsilon_zero == 0) return "";
-  return "--fused --moments fp32: eps is zero in the arithmetic of the weights";
+Answer epsilon_vanishes(const Seen& s) {
+  if (!s.left() || s.d.updates.epsilon_zero == 0) return {};
+  return {"--fused --moments fp32", "eps is zero in the arithmetic of the weights", [](RunOptions& o) {
+            o.rule.optimizer.fused = true;
+            o.rule.optimizer.moments = Dtype::fp32;
+          }};
 }
 
-std::string fp64_diverges_too(const Seen& s) {
-  if (!s.left() || !s.d.producer || !s.steps.front().fp64_loss) return "";
-  if (*s.steps.back().fp64_loss <= *s.steps.front().fp64_loss) return "";
-  return "a smaller --lr: the fp64 run's loss grows too";
+Answer fp64_diverges_too(const Seen& s) {
+  if (!s.troubled() || !s.steps.front().fp64_loss || !s.fp64_grows()) return {};
+  const double lr = s.optimizer.with_defaults().lr;
+  return {"a smaller --lr", "the fp64 run's loss grows too",
+          [lr](RunOptions& o) { o.rule.optimizer.lr = lr / kLrDivisors.front(); }};
 }
 
-std::string forward_overflows(const Seen& s) {
-  if (!s.d.producer || s.d.producer->where.phase != Phase::forward) return "";
+Answer forward_overflows(const Seen& s) {
+  if (!s.d.producer || s.d.producer->where.phase != Phase::forward) return {};
   if (s.dtype != Dtype::fp16 && s.d.producer->where.dtype == Dtype::fp16)
-    return "another dtype in the layer's region of autocast: its values leave fp16";
+    return {"", "another dtype in the layer's region of autocast: its values leave fp16"};
   if (s.dtype == Dtype::fp16)
-    return "--dtype bf16: the values of the forward pass leave fp16, and no loss scale changes them";
-  return "a smaller --lr";
+    return {"--dtype bf16", "the values of the forward pass leave fp16, and no loss scale changes them",
+            [](RunOptions& o) {
+              o.dtype = Dtype::bf16;
+              o.scaler.enabled = false;
+            }};
+  return {"a smaller --lr", "",
+          [lr = s.optimizer.with_defaults().lr](RunOptions& o) { o.rule.optimizer.lr = lr / kLrDivisors.front(); }};
 }
 
-std::string gradients_vanish_without_scaler(const Seen& s) {
-  if (s.scaler || s.d.vanished.empty() || s.d.vanished.front().where.dtype != Dtype::fp16) return "";
+Answer gradients_vanish_without_scaler(const Seen& s) {
+  if (s.scaler || s.d.vanished.empty() || s.d.vanished.front().where.dtype != Dtype::fp16) return {};
   const bool low_gradients = s.optimizer.weights != Weights::fp32 || s.options.keep_low_precision_grads;
-  return s.dtype == Dtype::fp16 && low_gradients && !s.optimizer.is_fused() ? "--fused --scaler torch"
-                                                                            : "--scaler torch";
+  const bool fuse = s.dtype == Dtype::fp16 && low_gradients && !s.optimizer.is_fused();
+  return {fuse ? "--fused --scaler torch" : "--scaler torch", "", [fuse](RunOptions& o) {
+            o.scaler.enabled = true;
+            o.scale_rule.reset();
+            o.rule.optimizer.fused |= fuse;
+          }};
 }
 
-std::string scale_grows_too_fast(const Seen& s) {
-  if (!s.scaler || s.d.skipped.size() < 2 || s.options.scaler.growth_interval >= 2000) return "";
-  return fmt::format("a longer --growth-interval: the scale grew back to where it overflows, and {} steps were skipped",
-                     s.d.skipped.size());
+Answer scale_grows_too_fast(const Seen& s) {
+  if (!s.scaler || s.d.skipped.size() < 2 || s.options.scaler.growth_interval >= 2000) return {};
+  return {"a longer --growth-interval",
+          fmt::format("the scale grew back to where it overflows, and {} steps were skipped", s.d.skipped.size()),
+          [](RunOptions& o) {
+            o.scaler.growth_interval = 2000;
+            if (o.scale_rule) o.scale_rule->window = 2000;
+          }};
 }
 
-std::string scale_begins_too_high(const Seen& s) {
-  if (s.dtype != Dtype::fp16 || !s.scaler || !s.d.scale.known || s.d.skipped.empty()) return "";
-  if (s.d.scale.overflows_at > 24 || s.d.scale.overflows_at <= 0) return "";
+/// Powers of two that lose nothing of any gradient that was seen, also below 1 and above 2^24.
+Answer scale_is_elsewhere(const Seen& s) {
+  if (s.dtype != Dtype::fp16 || !s.scaler || s.trainer.watch() == nullptr || !s.troubled()) return {};
+  if (s.d.vanished_share < kMuch && 2 * s.d.skipped.size() < s.steps.size()) return {};
+  LosslessScales all;
+  for (const auto& [name, range] : s.trainer.watch()->ranges())
+    if (range.nonzero() > 0) all.narrow(lossless_scales(range));
+  if (!all.low || !all.high || all.none()) return {};
+  const int k = std::clamp((*all.low + *all.high) / 2, -100, 100);  // a scaler holds it in fp32
+  const double scale = std::ldexp(1.0, k);
+  if (s.first_scale() == scale) return {};
+  return with_first_scale(scale, fmt::format("scales from 2^{} to 2^{} lose nothing", *all.low, *all.high));
+}
+
+Answer scale_begins_too_high(const Seen& s) {
+  if (s.dtype != Dtype::fp16 || !s.scaler || !s.d.scale.known || s.d.skipped.empty()) return {};
+  if (s.d.scale.overflows_at > 24 || s.d.scale.overflows_at <= 0) return {};
   const double below = std::ldexp(1.0, s.d.scale.overflows_at - 1);
-  if (s.first_scale() <= below) return "";
-  return fmt::format("--init-scale {}: {} step{} skipped while the scale came down", number_text(below),
-                     s.d.skipped.size(), s.d.skipped.size() == 1 ? " was" : "s were");
+  if (s.first_scale() <= below) return {};
+  return with_first_scale(below, fmt::format("{} step{} skipped while the scale came down", s.d.skipped.size(),
+                                             s.d.skipped.size() == 1 ? " was" : "s were"));
 }
 
-std::string weights_do_not_move(const Seen& s) {
+Answer weights_do_not_move(const Seen& s) {
   const UpdateCounts& updates = s.d.updates;
-  if (s.optimizer.weights != Weights::low || 2 * updates.with_grad_stagnant <= updates.with_grad) return "";
-  return fmt::format("--weights master: {} of the elements with a gradient did not move",
-                     share_of(updates.with_grad_stagnant, updates.with_grad));
+  const bool one = std::any_of(s.d.findings.begin(), s.d.findings.end(), [](const RunFinding& f) {
+    return f.code == RunCode::not_moved || f.code == RunCode::one_not_moved;
+  });
+  if (s.optimizer.weights != Weights::low || (!one && 2 * updates.with_grad_stagnant <= updates.with_grad)) return {};
+  return {"--weights master",
+          fmt::format("{} of the elements with a gradient did not move",
+                      share_of(updates.with_grad_stagnant, updates.with_grad)),
+          [](RunOptions& o) { o.rule.optimizer.weights = Weights::master; }};
 }
 
-std::string nothing_was_watched(const Seen& s) {
-  if (!s.left() || s.ends_finite() || s.options.shadows.local || s.options.shadows.carried) return "";
-  return "--shadow both: it names the op whose result is the first that is not finite";
+Answer nothing_was_watched(const Seen& s) {
+  if (!s.left() || s.ends_finite() || s.options.shadows.local || s.options.shadows.carried) return {};
+  return {"--shadow both", "it names the op whose result is the first that is not finite"};
 }
 
-std::string rounding_alone(const Seen& s) {
+Answer rounding_alone(const Seen& s) {
   const bool all_known = s.steps.front().step == 0;  // of a resumed run nobody knows what vanished before
   if (!s.left() || !all_known || s.dtype == Dtype::fp32 || s.d.vanished_share != 0 || !s.d.skipped.empty() ||
       !s.ends_finite())
-    return "";
-  return "another --seed or two: nothing vanished and nothing was skipped, so only rounding moved the loss";
+    return {};
+  return {"another --seed or two", "nothing vanished and nothing was skipped, so only rounding moved the loss",
+          [](RunOptions& o) { ++o.seed; }};
 }
 
-std::string another_scale(const Seen& s) {
-  if (!s.left() || s.dtype != Dtype::fp16 || s.d.vanished_share <= 0 || !s.scaler) return "";
-  if (!s.d.scale.known || s.d.scale.best <= 0 || s.first_scale() == std::ldexp(1.0, s.d.scale.best)) return "";
-  return fmt::format("--init-scale {}", number_text(std::ldexp(1.0, s.d.scale.best)));
+Answer another_scale(const Seen& s) {
+  if (!s.left() || s.dtype != Dtype::fp16 || s.d.vanished_share <= 0 || !s.scaler) return {};
+  if (!s.d.scale.known || s.d.scale.best <= 0 || s.first_scale() == std::ldexp(1.0, s.d.scale.best)) return {};
+  return with_first_scale(std::ldexp(1.0, s.d.scale.best), "");
 }
 
-constexpr std::string (*kRules[])(const Seen&) = {
-    moments_vanish,
-    epsilon_vanishes,
-    fp64_diverges_too,
-    forward_overflows,
-    gradients_vanish_without_scaler,
-    scale_grows_too_fast,
-    scale_begins_too_high,
-    weights_do_not_move,
-    nothing_was_watched,
-    rounding_alone,
+constexpr Answer (*kRules[])(const Seen&) = {
+    something_is_wrong,   moments_vanish,      epsilon_vanishes,
+    fp64_diverges_too,    forward_overflows,   gradients_vanish_without_scaler,
+    scale_grows_too_fast, scale_is_elsewhere,  scale_begins_too_high,
+    weights_do_not_move,  nothing_was_watched, rounding_alone,
     another_scale,
 };
 
+/// The same run with one change: whether what is wrong with the first is not wrong with it.
+struct Try {
+  bool cured = false;
+  int steps = 0;
+  std::string text;
+};
+
+Try run_with(const Seen& s, const Answer& answer) {
+  constexpr int kMostSteps = 100;
+  Try out;
+  RunOptions options = s.options;
+  options.judge = JudgeMode::none;  // no setting changes whether an op is right
+  answer.change(options);
+  out.steps = std::min<int>(static_cast<int>(s.steps.size()), kMostSteps);
+  Trainer trainer(options);
+  std::vector<StepResult> steps;
+  for (int i = 0; i < out.steps; ++i) steps.push_back(trainer.step());
+  const Diagnosis d = diagnose(trainer, steps);
+  const bool fp64_grows = Seen{trainer, d, steps}.fp64_grows();
+  const bool fewer_skips = s.d.skipped.empty() || d.skipped.size() < s.d.skipped.size();
+  const bool fewer_vanish = s.d.vanished_share < kMuch || d.vanished_share < s.d.vanished_share / 2;
+  out.cured = !d.left_at && d.findings.empty() && fewer_skips && fewer_vanish && !fp64_grows;
+  out.text = fmt::format("tried for {} step{}: loss {:.4f}", out.steps, out.steps == 1 ? "" : "s", steps.back().loss);
+  if (steps.back().fp64_loss) out.text += fmt::format(", fp64 {:.4f}", *steps.back().fp64_loss);
+  return out;
+}
+
+Advice tried(const Seen& s, const Answer& answer) {
+  if (s.steps.front().step > 0) return {answer.text(), "not tried: this run began from a checkpoint"};
+  if (!answer.change) return {answer.text(), "", ""};
+  if (answer.options != "a smaller --lr") {
+    const Try one = run_with(s, answer);
+    return {answer.text(), one.cured ? one.text : "", one.cured ? "" : one.text};
+  }
+  const double lr = s.optimizer.with_defaults().lr;
+  for (const double divisor : kLrDivisors) {
+    Answer smaller = answer;
+    smaller.change = [&](RunOptions& o) { o.rule.optimizer.lr = lr / divisor; };
+    const Try one = run_with(s, smaller);
+    if (!one.cured) continue;
+    return {answer.text(), fmt::format("--lr {} {}", number_text(lr / divisor), one.text), ""};
+  }
+  return {answer.text(), "", "tried down to a 256th of it"};
+}
+
 }  // namespace
 
-std::string train_advice(const Trainer& trainer, const Diagnosis& diagnosis, const std::vector<StepResult>& steps) {
+Advice train_advice(const Trainer& trainer, const Diagnosis& diagnosis, const std::vector<StepResult>& steps) {
   const Seen seen{trainer, diagnosis, steps};
-  for (const auto rule : kRules)
-    if (std::string text = rule(seen); !text.empty()) return text;
-  return "";
+  std::string failed;
+  for (const auto rule : kRules) {
+    const Answer answer = rule(seen);
+    if (!answer) continue;
+    Advice advice = tried(seen, answer);
+    if (advice.failed.empty()) return advice;
+    if (failed.empty()) failed = answer.text() + " (" + advice.failed + ")";
+  }
+  return {"", "", failed};
 }
 
 }  // namespace ampcheck::tools

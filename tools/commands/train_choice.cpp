@@ -31,6 +31,7 @@ void require_used(const TrainOptions& chosen, const TrainerOptions& out) {
   refuse_unused(chosen.ring >= 0 && chosen.record.empty(), "--ring", "--record FILE");
   refuse_unused(chosen.spread_seeds >= 0 && chosen.shadow != "carried" && chosen.shadow != "both", "--spread-seeds",
                 "--shadow carried or both");
+  refuse_unused(!chosen.save_case.empty() && chosen.judge == JudgeMode::none, "--save-case", "--judge sampled or all");
 }
 
 /// Outputs do not replace each other.
@@ -125,6 +126,9 @@ TrainerOptions trainer_options(const TrainOptions& chosen) {
   out.watched = !chosen.record.empty();
   out.shadows = {.local = chosen.shadow == "local" || chosen.shadow == "both",
                  .carried = chosen.shadow == "carried" || chosen.shadow == "both"};
+  const bool shadowed = out.shadows.local || out.shadows.carried;
+  out.judge = chosen.judge.value_or(shadowed ? JudgeMode::sampled : JudgeMode::none);
+  out.check_steps = out.judge != JudgeMode::none;
   if (chosen.spread_seeds >= 0) out.spread_seeds = chosen.spread_seeds;
   if (chosen.device == Device::cuda) out.stream = kernels::make_cuda_stream;
   if (out.watched) out.gradient_errors = std::max(1, kGradientErrorsEvery / out.sampling.every);

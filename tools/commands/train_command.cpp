@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <string_view>
 
 #include "checks/train/checkpoint.h"
@@ -13,6 +14,7 @@
 #include "src/file_bytes.h"
 #include "src/freed_memory.h"
 #include "src/parallel.h"
+#include "src/safetensors.h"
 #include "tools/choose/as_usage.h"
 #include "tools/choose/device_choice.h"
 #include "tools/commands/commands.h"
@@ -80,11 +82,28 @@ class TrainRun {
 
   ExitCode report(double seconds) {
     const Diagnosis diagnosis = diagnose(trainer_, steps_);
+    const std::vector<std::string> files = save_cases();
     if (trace_) say_where_the_trace_is();
-    write_stdout(options_.json ? train_json(trainer_, diagnosis, steps_, seconds)
-                               : train_summary(trainer_, diagnosis, steps_, stdout_style()));
+    const Advice advice = train_advice(trainer_, diagnosis, steps_);
+    write_stdout(options_.json ? train_json(trainer_, diagnosis, steps_, advice, seconds)
+                               : train_summary(trainer_, diagnosis, steps_, advice, files, stdout_style()));
     if (interrupted_) end_by_signal();
-    return diagnosis.left_at || !ended_.empty() ? ExitCode::findings : ExitCode::passed;
+    return diagnosis.left_at || !diagnosis.findings.empty() || !ended_.empty() ? ExitCode::findings : ExitCode::passed;
+  }
+
+  /// The tensors of the calls that are wrong, a file each.
+  std::vector<std::string> save_cases() const {
+    std::vector<std::string> out;
+    if (options_.save_case.empty() || trainer_.judge() == nullptr) return out;
+    for (const LiveFinding& found : trainer_.judge()->findings()) {
+      std::error_code error;
+      std::filesystem::create_directories(options_.save_case, error);
+      if (error)
+        throw WriteError("[--save-case '" + options_.save_case + "'] got " + error.message() + ", want a folder");
+      out.push_back(fmt::format("{}/{}.step{}.safetensors", options_.save_case, found.call, found.step + 1));
+      write_file(out.back(), safetensors_bytes(found.tensors.tensors));
+    }
+    return out;
   }
 
   bool has_steps() const { return !steps_.empty(); }

@@ -31,6 +31,15 @@ Json fault_json(const FaultEvent& fault) {
   return {{"step", fault.step}, {"role", checks::train::name(fault.role)}, {"tensor", fault.where.str()}};
 }
 
+Json finding_json(const RunFinding& f) {
+  return {{"code", text_of(f.code).name},
+          {"class", text_of(f.code).word},
+          {"title", text_of(f.code).title},
+          {"step", f.step},
+          {"where", f.where},
+          {"what", f.what}};
+}
+
 Json step_json(const StepResult& s) {
   Json entry = {{"step", s.step},
                 {"loss", json_number(s.loss)},
@@ -73,7 +82,7 @@ Json scale_json(const ScaleAdvice& s) {
 }  // namespace
 
 std::string train_json(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps,
-                       double seconds) {
+                       const Advice& advice, double seconds) {
   const checks::train::TrainOptions& o = trainer.options();
   Json out = {{"schema", "ampcheck.train/1"},
               {"model", trainer.net().name},
@@ -103,7 +112,13 @@ std::string train_json(const Trainer& trainer, const Diagnosis& d, const std::ve
   out["producer"] = d.producer ? fault_json(*d.producer) : Json();
   out["killer"] = d.killer ? fault_json(*d.killer) : Json();
   if (d.scale.known) out["loss_scale"] = scale_json(d.scale);
-  out["try"] = train_advice(trainer, d, steps);
+  out["findings"] = Json::array();
+  for (const RunFinding& f : d.findings) out["findings"].push_back(finding_json(f));
+  if (trainer.judge() != nullptr)
+    out["judged"] = {{"calls", trainer.judge()->judged()}, {"left_out", trainer.judge()->left_out()}};
+  out["try"] = advice.text;
+  out["tried"] = advice.tried;
+  out["no_help"] = advice.failed;
   return json_text(out);
 }
 

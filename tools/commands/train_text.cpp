@@ -2,12 +2,14 @@
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // A training run as text.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "tools/commands/train_report.h"
 #include "tools/report/numbers.h"
+#include "tools/report/shell_word.h"
 #include "tools/trace/trace_file.h"
 
 namespace ampcheck::tools {
@@ -80,6 +82,36 @@ std::string head_line(const Trainer& trainer, const std::vector<StepResult>& ste
                      loss_text(last.loss), loss_text(*last.fp64_loss), apart, allowed_text(trainer, most));
 }
 
+/// What is wrong, beside the distance of the losses.
+std::string findings_text(const Trainer& trainer, const Diagnosis& d, const std::vector<std::string>& saved_cases,
+                          const Style& style) {
+  std::string out;
+  std::size_t ops = 0;
+  for (const RunFinding& f : d.findings) {
+    const RunCodeText& text = text_of(f.code);
+    out += fmt::format("\n{}{} {}{}  {}{}\n", style.red, text.word, text.name, style.reset, text.title,
+                       f.where.empty() ? "" : ": " + f.where);
+    out += fmt::format("  {:<8}step {}: {}\n", "found", f.step + 1, f.what);
+    if (f.code != RunCode::op) continue;
+    const LiveFinding& call = trainer.judge()->findings()[ops++];
+    out += fmt::format("  {:<8}{}\n", "again",
+                       ops <= saved_cases.size()
+                           ? fmt::format("ampcheck check --dump {} --formula {}", shell_word(saved_cases[ops - 1]),
+                                         shell_word(call.result.op))
+                           : "--save-case DIR writes its tensors, for ampcheck check --dump");
+  }
+  return out;
+}
+
+/// How many calls were judged, and which were not.
+std::string judged_text(const Trainer& trainer) {
+  const LiveJudge* const judge = trainer.judge();
+  if (judge == nullptr) return "";
+  std::string out = fmt::format("{} calls at the tensors that they met", judge->judged());
+  if (!judge->left_out().empty()) out += fmt::format("; not {}", fmt::join(judge->left_out(), ", "));
+  return out;
+}
+
 /// What weights and moments in 16 bits lost, over the run: of the elements with a gradient.
 std::string updates_text(const Trainer& trainer, const UpdateCounts& sum) {
   const OptimizerChoice& c = trainer.options().rule.optimizer;
@@ -121,9 +153,9 @@ std::string train_heading(const Trainer& trainer) {
 }
 
 std::string train_summary(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps,
-                          const Style& style) {
-  std::string out =
-      fmt::format("\n{}{}{}\n", d.left_at ? style.red : style.green, head_line(trainer, steps), style.reset);
+                          const Advice& advice, const std::vector<std::string>& saved_cases, const Style& style) {
+  std::string out = findings_text(trainer, d, saved_cases, style);
+  out += fmt::format("\n{}{}{}\n", d.left_at ? style.red : style.green, head_line(trainer, steps), style.reset);
   const std::size_t begin = out.size();
   const auto line = [&](const char* word, const std::string& text) { out += fmt::format("  {:<8}{}\n", word, text); };
   if (d.producer)
@@ -158,8 +190,9 @@ std::string train_summary(const Trainer& trainer, const Diagnosis& d, const std:
   if (d.disagreed_at)
     line("ranks", fmt::format("from step {} on they disagree on what was found: some stepped, others did not",
                               *d.disagreed_at + 1));
-  const std::string next = train_advice(trainer, d, steps);
-  if (!next.empty()) line("try", next);
+  if (const std::string judged = judged_text(trainer); !judged.empty()) line("judged", judged);
+  if (!advice.text.empty()) line("try", advice.text + (advice.tried.empty() ? "" : "  (" + advice.tried + ")"));
+  if (!advice.failed.empty()) line("no help", advice.failed);
   // A checkpoint knows losses, scale and skips of the steps before it, not their tensors.
   if (steps.front().step > 0 && out.size() > begin)
     out.insert(begin, fmt::format("Of steps {} to {}, run since the checkpoint, alone:\n", steps.front().step + 1,

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// One step from the same state: from the gradients that the backward passes gave, the step once more in fp64 (sum over
+// micro-batches, mean over ranks, division by the loss scale, clipping, update from the same weights and moments), each
+// stage from what the run had before it. What the run has after it may differ by no more than rounding in the declared
+// formats can make.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checks/train/fp64_run.h"
+#include "checks/train/ranks.h"
+#include "checks/train/run_finding.h"
+#include "checks/train/update_rule.h"
+
+namespace ampcheck::checks::train {
+
+class StepCheck {
+ public:
+  StepCheck(const StepRule& rule, const ReduceOptions& reduce, Dtype weights);
+
+  /// `checked`: whether this step is looked at at all.
+  void begin(int step, bool checked);
+  bool checks() const { return checked_; }
+  /// What the backward of one micro-batch of a rank gave.
+  void add_part(int rank, const std::string& parameter, const TensorView& gradient);
+  /// The step's gradients after the sum over micro-batches and ranks.
+  void summed(ParameterSet& parameters);
+  /// After unscaling, where the optimizer does not divide by the scale itself.
+  void unscaled(ParameterSet& parameters, double scale);
+  /// After clipping, of a rule that clips.
+  void clipped(ParameterSet& parameters);
+  /// Before and after the update of an optimizer: of the whole, or of a rank's shards. `lr`: by the rule.
+  void before_update(ParameterSet& parameters, const BlockOptimizer& optimizer, double divided_by);
+  void after_update(ParameterSet& parameters, const BlockOptimizer& optimizer, double lr, std::int64_t number,
+                    bool stepped);
+  /// Whether the step was rightly made or skipped. `scaler`: one that looks for what is not finite.
+  void skipped(bool stepped, bool found_inf, bool scaler);
+
+  /// One of each code, the first.
+  const std::vector<RunFinding>& findings() const { return findings_; }
+
+ private:
+  struct Difference;
+  struct Before {
+    std::vector<double> weights, gradient;
+    std::vector<std::vector<double>> moments;
+  };
+  void note(RunCode code, const std::string& where, const Difference& difference, const char* of_what);
+  struct Parts {
+    std::vector<double> sum, size;  ///< of the micro-batches; of their magnitudes
+    int count = 0;
+    Dtype dtype = Dtype::fp32;
+  };
+  static std::vector<Rounded> sum_of(const Parts& parts);
+  std::vector<Rounded> mean_of(const std::map<int, Parts>& ranks) const;
+  void compare_weights(const Parameter& parameter, const OptimizerState& state, const Before& before, double lr,
+                       std::int64_t number);
+  double norm_of_gradients() const;
+
+  StepRule rule_;
+  ReduceOptions reduce_;
+  UpdateRuleBounds update_;
+  int step_ = 0;
+  bool checked_ = false;
+  std::map<std::string, std::map<int, Parts>> parts_;     ///< by parameter and rank
+  std::map<std::string, std::vector<double>> gradients_;  ///< as they were at the last stage
+  std::map<std::string, Before> before_;
+  double divided_by_ = 1;
+  std::vector<RunFinding> findings_;
+};
+
+}  // namespace ampcheck::checks::train

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a trainer asks of its own steps.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "checks/train/trainer.h"
+
+namespace ampcheck::checks::train {
+
+namespace {
+
+/// A step of a net of more numbers than this is checked at steps 1, 2, 4, 8, ... alone: of a large net the check takes
+/// as long as the step.
+constexpr std::int64_t kMostOfEveryStep = std::int64_t{1} << 20;
+
+/// "linear_1 (layer0) backward dx".
+std::string place_of(const LiveFinding& found, const CheckResult& check) {
+  return found.call + (found.layer.empty() ? "" : " (" + found.layer + ")") + " " + check.name();
+}
+
+RunFinding finding_of(const LiveFinding& found) {
+  RunFinding out{RunCode::op, found.step, found.call, "", ""};
+  const CheckResult* const check = deciding_check(found.result);
+  if (check == nullptr) return out;
+  out.where = place_of(found, *check);
+  out.what = fmt::format("{} {} {}: {}", name(found.result.verdict), ampcheck::text_of(check->code).name,
+                         ampcheck::text_of(check->code).title, check->cause);
+  return out;
+}
+
+double norm_of(const Tensor& tensor) {
+  double sum = 0;
+  for (const double x : to_doubles(tensor.view())) sum += x * x;
+  return std::sqrt(sum);
+}
+
+}  // namespace
+
+void Trainer::begin_checks() {
+  if (!step_check_) return;
+  std::int64_t numbers = 0;
+  for (const Parameter& parameter : parameters_.all()) numbers += parameter.value.count();
+  step_check_->begin(step_, numbers <= kMostOfEveryStep || std::has_single_bit(static_cast<unsigned>(step_) + 1));
+  constexpr std::int64_t kMostInFp64 = std::int64_t{1} << 18;
+  const bool fits = options_.shadows.carried && options_.rule.grad_penalty <= 0 && !stream_ && numbers <= kMostInFp64;
+  if (!fits) return;
+  if (!same_weights_) same_weights_ = std::make_unique<SameWeights>(net_, options_.rule, options_.seed);
+  same_weights_->begin(step_, parameters_);
+  if (std::has_single_bit(static_cast<unsigned>(step_) + 1)) repeat_with_other_rounding();
+}
+
+void Trainer::repeat_with_other_rounding() {
+  const double scale = scaler().get_scale();
+  for (int replay = 0; replay < SameWeights::kReplays; ++replay) {
+    nudge_ = [this, seed = options_.seed + static_cast<std::uint64_t>(replay) + 1](const Event& event) {
+      if (options_.fault) options_.fault(event);
+      nudge(event, seed);
+    };
+    StepResult unused;
+    run_micro_batches(unused);
+    same_weights_->add_replay(parameters_, scale);
+    parameters_.clear_grads();
+  }
+  nudge_ = nullptr;
+}
+
+void Trainer::plant(Stage stage, ParameterSet& parameters) {
+  if (options_.plant) options_.plant(stage, parameters, scaler().get_scale());
+}
+
+double Trainer::lr_by_rule() const {
+  const double base = options_.rule.optimizer.with_defaults().lr;
+  const LrFactor factor = make_schedule(options_.rule.schedule);
+  return factor ? base * factor(step_ - skips_) : base;
+}
+
+void Trainer::before_update(double scale) {
+  if (!step_check_ || !step_check_->checks()) return;
+  const double divided_by = scaled_until_update() ? scale : 1;
+  if (!sharded_) return step_check_->before_update(parameters_, *optimizer_, divided_by);
+  step_check_->before_update(sharded_->shards(0), sharded_->optimizer(0), divided_by);
+}
+
+void Trainer::after_update(const StepResult& result) {
+  if (!step_check_ || !step_check_->checks()) return;
+  const std::int64_t number = step_ - skips_ + 1;
+  if (!sharded_)
+    step_check_->after_update(parameters_, *optimizer_, lr_by_rule(), number, result.stepped);
+  else if (!result.ranks_disagree)
+    step_check_->after_update(sharded_->shards(0), sharded_->optimizer(0), lr_by_rule(), number, result.stepped);
+  step_check_->skipped(result.stepped, result.found_inf, scaler().is_enabled());
+}
+
+void Trainer::count_progress(const StepResult& result) {
+  ++progress_.steps;
+  progress_.skipped += !result.stepped;
+  progress_.updates += result.stepped;
+  progress_.finite += std::isfinite(result.loss);
+  progress_.fp64_steps += result.fp64_loss.has_value();
+  progress_.fp64_finite += result.fp64_loss && std::isfinite(*result.fp64_loss);
+  progress_.norms |= !result.norms.empty();
+  progress_.parameters.resize(parameters_.all().size());
+  std::vector<double> fp64;
+  double all2 = 0;
+  for (const Parameter& parameter : parameters_.all()) {
+    const Parameter* const own = reference_.empty() ? nullptr : reference_.front()->parameters().find(parameter.name);
+    const Tensor* const gradient = own == nullptr ? nullptr : &reference_.front()->gradient(*own);
+    fp64.push_back(gradient != nullptr && gradient->defined() ? norm_of(*gradient) : 0);
+    all2 += fp64.back() * fp64.back();
+  }
+  std::size_t at = 0;
+  for (const Parameter& parameter : parameters_.all()) {
+    Progress::OfParameter& p = progress_.parameters[at];
+    p.name = parameter.name;
+    if (at < result.norms.size()) p.gradient |= result.norms[at] != 0;
+    p.fp64_gradient |= fp64[at] > kNoiseShare * std::sqrt(all2);
+    const UpdateCounts counts = sharded_ ? sharded_->counts(at) : optimizer_->counts(at);
+    p.intended += sharded_ ? counts.with_grad : counts.intended;
+    p.moved += sharded_ ? counts.with_grad - counts.with_grad_stagnant : counts.intended - counts.stagnant;
+    ++at;
+  }
+}
+
+std::vector<RunFinding> Progress::findings() const {
+  std::vector<RunFinding> out;
+  const auto add = [&](RunCode code, const std::string& where, const std::string& what) {
+    out.push_back({code, steps - 1, where, what});
+  };
+  if (steps == 0) return out;
+  if (finite == 0 && fp64_steps == steps && fp64_finite == 0) {
+    add(RunCode::not_finite, "",
+        fmt::format("none of {} losses is finite, here and in fp64: precision is not why", steps));
+    return out;
+  }
+  if (skipped == steps) {
+    add(RunCode::all_skipped, "", fmt::format("{} of {} steps were skipped: nothing was trained", skipped, steps));
+    return out;
+  }
+  const auto none = [&](const auto& of) { return std::none_of(parameters.begin(), parameters.end(), of); };
+  const bool fp64_has = fp64_steps == 0 || !none([](const OfParameter& p) { return p.fp64_gradient; });
+  if (norms && none([](const OfParameter& p) { return p.gradient; })) {
+    add(RunCode::no_gradient, "",
+        fp64_has ? fmt::format("every gradient of {} steps was zero{}", steps,
+                               fp64_steps > 0 ? "; in fp64 they are not" : "")
+                 : fmt::format("every gradient of {} steps was zero, in fp64 too", steps));
+    return out;
+  }
+  for (const OfParameter& p : parameters) {
+    if (!norms || p.gradient || !p.fp64_gradient) continue;
+    add(RunCode::no_gradient, p.name, "its gradient was zero in every step; in fp64 it is not");
+    break;
+  }
+  if (updates == 0) return out;
+  const auto wanted = [](const OfParameter& p) { return p.intended > 0; };
+  const auto moved = [](const OfParameter& p) { return p.moved > 0; };
+  if (!none(wanted) && none(moved)) {
+    add(RunCode::not_moved, "", fmt::format("no parameter moved in {} updates, although they have gradients", updates));
+    return out;
+  }
+  std::string names;
+  int count = 0;
+  for (const OfParameter& p : parameters)
+    if (wanted(p) && !moved(p) && updates > 1 && ++count <= 3) names += (names.empty() ? "" : ", ") + p.name;
+  if (count > 0)
+    add(RunCode::one_not_moved, names + (count > 3 ? ", ..." : ""),
+        fmt::format("{} not one element in {} updates: each is smaller than half a last place of the weight",
+                    count == 1 ? "moved" : "moved, none of them,", updates));
+  return out;
+}
+
+std::vector<RunFinding> Trainer::findings() const {
+  std::vector<RunFinding> out;
+  if (judge_)
+    for (const LiveFinding& found : judge_->findings()) out.push_back(finding_of(found));
+  if (judge_)
+    for (const CastFinding& c : judge_->casts())
+      out.push_back(
+          {RunCode::cast, c.step, c.where,
+           fmt::format("{} of {} elements: {:.6g} where {:.6g} is right", c.outside, c.elements, c.got, c.want)});
+  if (step_check_) out.insert(out.end(), step_check_->findings().begin(), step_check_->findings().end());
+  if (same_weights_)
+    for (RunFinding& found : same_weights_->findings()) out.push_back(std::move(found));
+  const std::vector<RunFinding> nothing = progress_.findings();
+  out.insert(out.end(), nothing.begin(), nothing.end());
+  return out;
+}
+
+}  // namespace ampcheck::checks::train

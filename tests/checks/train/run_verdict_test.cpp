@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run says of itself beside the distance of its loss: each check with a planted fault that it catches, and runs
+// without one that it passes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "checks/audit/train_audit.h"
+#include "checks/define/op_def.h"
+#include "checks/train/trainer.h"
+#include "tests/support/paths.h"
+#include "tests/support/run_program.h"
+
+namespace ampcheck::checks::train {
+namespace {
+
+using ampcheck::testing::ampcheck;
+using ampcheck::testing::contains;
+using ampcheck::testing::ProgramResult;
+using nlohmann::json;
+
+TrainOptions checked(const char* net, Dtype dtype) {
+  TrainOptions o;
+  o.net.model = net;
+  o.net.data = models::find_data("");
+  o.dtype = dtype;
+  o.scaler.enabled = dtype == Dtype::fp16;
+  o.judge = JudgeMode::sampled;
+  o.check_steps = true;
+  return o;
+}
+
+std::vector<RunFinding> findings_of(const TrainOptions& options, int steps) {
+  Trainer trainer(options);
+  for (int i = 0; i < steps; ++i) trainer.step();
+  return trainer.findings();
+}
+
+bool has(const std::vector<RunFinding>& findings, RunCode code) {
+  return std::any_of(findings.begin(), findings.end(), [&](const RunFinding& f) { return f.code == code; });
+}
+
+std::string text(const std::vector<RunFinding>& findings) {
+  std::string out;
+  for (const RunFinding& f : findings) out += std::string(text_of(f.code).name) + " " + f.where + ": " + f.what + "\n";
+  return out;
+}
+
+/// Changes all gradients.
+std::function<void(Stage, ParameterSet&, double)> times(Stage stage, double factor) {
+  return [=](Stage now, ParameterSet& parameters, double) {
+    if (now != stage) return;
+    for (Parameter& p : parameters.all()) {
+      if (!p.grad.defined()) continue;
+      std::vector<double> values = to_doubles(p.grad.view());
+      for (double& v : values) v *= factor;
+      Tensor fresh = Tensor::uninitialized(p.grad.dtype(), p.grad.shape());
+      from_doubles(values, fresh.view());
+      p.grad = fresh;
+    }
+  };
+}
+
+TEST(RunVerdict, AWrongOpIsNamedAtTheTensorsThatItMet) {
+  TrainOptions o = checked("mlp", Dtype::fp16);
+  o.kernels_of["relu"] = find_op("relu.cotangent_sign");
+  const std::vector<RunFinding> found = findings_of(o, 2);
+  ASSERT_TRUE(has(found, RunCode::op)) << text(found);
+  EXPECT_TRUE(contains(found.front().where, "relu_")) << text(found);
+  EXPECT_TRUE(contains(found.front().where, "backward dx")) << text(found);
+  EXPECT_TRUE(contains(found.front().what, "BUG AC")) << text(found);
+  EXPECT_EQ(found.front().step, 0);
+}
+
+TEST(RunVerdict, HealthyStepsOfAllOptimizersAreWithinTheirRule) {
+  for (const char* optimizer : {"sgd", "adam", "adamw", "adagrad", "rmsprop"})
+    for (const bool fused : {false, true}) {
+      TrainOptions o = checked("mlp", Dtype::bf16);
+      o.judge = JudgeMode::none;
+      o.rule.optimizer.name = optimizer;
+      o.rule.optimizer.fused = fused;
+      o.rule.optimizer.weight_decay = 0.01;
+      o.rule.schedule = "warmup:3:20";
+      o.rule.clip_norm = 0.5;
+      o.rule.accumulate = 2;
+      EXPECT_EQ(text(findings_of(o, 5)), "") << optimizer << fused;
+    }
+}
+
+TEST(RunVerdict, AnotherRateALostDecayAndALostMomentumAreUpdatesThatTheRuleDoesNotGive) {
+  for (const int kind : {0, 1, 2}) {
+    TrainOptions o = checked("mlp", Dtype::fp16);
+    o.judge = JudgeMode::none;
+    o.rule.optimizer.lr = 0.1;
+    o.rule.optimizer.momentum = 0.9;
+    o.rule.optimizer.weight_decay = 0.01;
+    o.planted_optimizer = o.rule.optimizer;
+    if (kind == 0) o.planted_optimizer->lr = 0.08;
+    if (kind == 1) o.planted_optimizer->weight_decay = 0;
+    if (kind == 2) o.planted_optimizer->momentum = 0;
+    EXPECT_TRUE(has(findings_of(o, 3), RunCode::update)) << kind;
+  }
+}
+
+TEST(RunVerdict, AScaleThatIsNeverDividedOutIsNamed) {
+  TrainOptions o = checked("mlp", Dtype::fp16);
+  o.judge = JudgeMode::none;
+  o.scaler.init_scale = 1024;
+  o.plant = times(Stage::unscaled, 1024);
+  const std::vector<RunFinding> found = findings_of(o, 1);
+  ASSERT_TRUE(has(found, RunCode::unscale)) << text(found);
+  EXPECT_TRUE(contains(text(found), "the scale was never divided out")) << text(found);
+  o.plant = nullptr;
+  EXPECT_EQ(text(findings_of(o, 2)), "");
+}
+
+TEST(RunVerdict, SumsOverMicroBatchesAreHeldToFp32) {
+  TrainOptions o = checked("mlp", Dtype::fp16);
+  o.judge = JudgeMode::none;
+  o.rule.accumulate = 4;
+  EXPECT_EQ(text(findings_of(o, 2)), "");
+  o.plant = times(Stage::accumulated, 1 + 0x1p-11);
+  EXPECT_TRUE(has(findings_of(o, 1), RunCode::sum));
+}
+
+TEST(RunVerdict, ACastThatIsNotRoundingIsFound) {
+  TrainOptions o = checked("mlp", Dtype::fp16);
+  o.fault = [](const Event& e) {
+    if (!e.cast || e.phase != Phase::backward || e.got.dtype != Dtype::fp32) return;
+    std::vector<double> values = to_doubles(e.got);
+    for (double& v : values) v *= 0.8;
+    from_doubles(values, e.got);
+  };
+  EXPECT_TRUE(has(findings_of(o, 1), RunCode::cast));
+}
+
+TEST(RunVerdict, ABranchWhoseGradientIsLostIsADepartureFromFp64AtTheSameWeights) {
+  TrainOptions o = checked("mlp", Dtype::bf16);
+  o.shadows.carried = true;
+  o.spread_seeds = 1;
+  EXPECT_EQ(text(findings_of(o, 8)), "");
+  o.judge = JudgeMode::none;
+  o.kernels_of["relu"] = find_op("relu.cotangent_sign");
+  EXPECT_TRUE(has(findings_of(o, 8), RunCode::gradient));
+}
+
+TEST(RunVerdict, RunsThatDidNothingAreNoPass) {
+  const auto codes = [](const std::string& arguments) {
+    const ProgramResult run = ampcheck("train --spread-seeds 1 --judge sampled --json " + arguments);
+    EXPECT_EQ(run.exit_code, 1) << arguments << run.out << run.err;
+    std::string out;
+    const json j = json::parse(run.out);
+    for (const json& f : j["findings"]) out += f["code"].get<std::string>() + " ";
+    return out;
+  };
+  EXPECT_TRUE(contains(codes("--init-scale 1e30 --steps 3"), "TR201"));
+  EXPECT_TRUE(contains(codes("--scaler none --loss-weight 1e-9 --steps 3"), "TR202"));
+  EXPECT_TRUE(contains(codes("--weights low --dtype bf16 --lr 1e-9 --steps 3"), "TR203"));
+  EXPECT_TRUE(contains(codes("--lr 1e300 --dtype bf16 --steps 4 --loss-weight 1e308"), "TR"));
+}
+
+TEST(RunVerdict, TheTensorsOfAWrongCallAreJudgedAgainByCheck) {
+  const ampcheck::testing::TemporaryFolder folder;
+  const std::string net = folder.path() + "/net.toml";
+  std::ofstream(net) << "data = \"digits\"\n[[layers]]\ntype = \"linear\"\noutputs = 24\n[[layers]]\ntype = \"op\"\n"
+                        "op = \"rms_norm.normal_term_missing\"\n[[layers]]\ntype = \"linear\"\n";
+  const ProgramResult run =
+      ampcheck("train " + net + " --steps 2 --spread-seeds 1 --save-case " + folder.path() + "/cases");
+  EXPECT_EQ(run.exit_code, 1) << run.out << run.err;
+  const std::size_t at = run.out.find("ampcheck check --dump");
+  ASSERT_NE(at, std::string::npos) << run.out;
+  const std::string again = run.out.substr(at + 9, run.out.find('\n', at) - at - 9);
+  const ProgramResult check = ampcheck(again);
+  EXPECT_EQ(check.exit_code, 1) << again << check.out << check.err;
+  EXPECT_TRUE(contains(check.out, "backward dx")) << check.out;
+}
+
+TEST(RunVerdict, ASampleOfTheAuditMeetsItsGoals) {
+  const std::vector<train_audit::Trial> trials = train_audit::audit({.quick = true});
+  const train_audit::Score kernels = score(trials, train_audit::Part::kernel),
+                           steps = score(trials, train_audit::Part::step);
+  EXPECT_GE(kernels.trials, 5);
+  EXPECT_GE(kernels.found, train_audit::kKernelGoal * kernels.trials);
+  EXPECT_GE(steps.trials, 5);
+  EXPECT_EQ(steps.found, steps.trials);
+  EXPECT_EQ(score(trials, train_audit::Part::variant).found, 0);
+  EXPECT_EQ(score(trials, train_audit::Part::healthy).found, 0);
+}
+
+}  // namespace
+}  // namespace ampcheck::checks::train
