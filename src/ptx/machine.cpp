@@ -77,6 +77,7 @@ Outcome Machine::all() {
     start_block(index);
     if (!run_block() || cancelled_) break;
   }
+  if (!stopped_ && !cancelled_) note_unwritten();
   Outcome out;
   for (auto& [key, found] : found_) {
     if (found.count > 1) found.note.text += "; " + std::to_string(found.count) + " times";
@@ -198,6 +199,7 @@ bool Machine::pick(WarpState& w) {
       }
       groups[i].mask |= groups[k].mask;
       groups[i].state = Group::State::ready;
+      groups[i].awaited |= groups[k].awaited;
       groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(k));
     }
   std::size_t best = groups.size();
@@ -347,6 +349,12 @@ bool Machine::warp_instruction(WarpState& w, Group& group, const Instruction& in
          "lane " + std::to_string(std::countr_zero(strangers)) + " runs it and is not in its own mask (" + thread_text(w, std::countr_zero(strangers)) + ")");
   if ((needed & w.live & ~active) != 0) {
     group.state = Group::State::parked;
+    group.awaited = needed & w.live & ~active;
+    for (const Group& other : w.groups) {  // one that is about to end may be named: it counts as gone
+      const Instruction& next = program_.code[other.at];
+      const bool ends = next.guard == kNone && (next.flow == Flow::exit || (next.flow == Flow::ret && other.frames.empty()));
+      if (ends) group.awaited &= ~other.mask;
+    }
     return false;
   }
   w.mask = active;
@@ -362,17 +370,16 @@ bool Machine::force_parked(WarpState& w) {
   std::swap(*parked, w.groups.front());
   Group& group = w.groups.front();
   const Instruction& in = program_.code[group.at];
-  const Mask* const masks = w.lanes<Mask>(in.from[3]);
-  Mask needed = 0;
-  for (Mask rest = group.mask; rest != 0; rest &= rest - 1) needed |= masks[std::countr_zero(rest)];
-  const Mask missing = needed & w.live & ~group.mask;
-  std::string where;
-  for (const Group& other : w.groups)
-    if ((other.mask & missing) != 0 && where.empty()) where = place_of(other.at);
-  const int first = std::countr_zero(missing);
-  note(Code::ac604, "warp mask", in,
-       "its mask names lane " + std::to_string(first) + (std::popcount(missing) > 1 ? " and " + std::to_string(std::popcount(missing) - 1) + " more" : "") +
-           ", which never come here" + (where.empty() ? "" : ": they wait at " + where) + " (block " + std::to_string(block_.index) + ")");
+  if (const Mask missing = group.awaited & ~group.mask; missing != 0) {
+    std::string where = (missing & w.live) == 0 ? ": they end without it" : "";
+    for (const Group& other : w.groups)
+      if ((other.mask & missing) != 0 && where.empty()) where = ": they wait at " + place_of(other.at);
+    const int first = std::countr_zero(missing), more = std::popcount(missing) - 1;
+    note(Code::ac604, "warp mask", in,
+         "its mask names lane " + std::to_string(first) + (more > 0 ? " and " + std::to_string(more) + " more, which never come here" : ", which never comes here") +
+             where + " (block " + std::to_string(block_.index) + ")");
+  }
+  group.awaited = 0;
   Mask active = group.mask;
   if (in.guard != kNone) active &= in.guard_negated ? ~w.predicate(in.guard) : w.predicate(in.guard);
   w.current = group.at;

@@ -52,6 +52,7 @@ struct Group {
   Mask mask = 0;
   std::uint32_t at = 0;
   State state = State::ready;
+  Mask awaited = 0;  ///< of a parked one: lanes that its mask names and that go elsewhere
   std::vector<Frame> frames = {};
 };
 
@@ -92,7 +93,9 @@ class Machine {
   std::uint8_t* locate(Warp& w, const Instruction& in, int lane, std::uint64_t address, std::uint32_t bytes, Access access,
                        const void* fresh = nullptr);
   /// A note, once for each code, kind and source line; further ones are counted.
-  void note(Code code, const char* what, const Instruction& in, const std::string& text, std::uint32_t other = 0);
+  /// `other`: the second instruction of two, `kind`: tells apart what else is alike.
+  void note(Code code, const char* what, const Instruction& in, const std::string& text, std::uint32_t other = 0,
+            const char* kind = "");
   std::string place_of(std::uint32_t instruction) const;
   std::string thread_text(const Warp& w, int lane) const;
   void print(const std::string& text);
@@ -138,6 +141,7 @@ class Machine {
   bool ordered(const WarpState& w, int lane, const Trace& before) const;
   void race(WarpState& w, const Instruction& in, int lane, const Memory& memory, std::uint64_t byte, const Trace& before, bool before_writes,
             bool writes, bool shared);
+  void note_unwritten();
   std::string shared_text(std::uint64_t offset) const;
 
   struct Found {

@@ -110,9 +110,10 @@ std::string Machine::thread_text(const Warp& w, int lane) const {
   return "thread " + triple(tid, extent.data()) + " of block " + triple(block_.ctaid, launch_.grid.data());
 }
 
-void Machine::note(Code code, const char* what, const Instruction& in, const std::string& text, std::uint32_t other) {
+void Machine::note(Code code, const char* what, const Instruction& in, const std::string& text, std::uint32_t other,
+                   const char* kind) {
   const std::string place = program_.text.place_text(static_cast<int>(in.place)), second = other == 0 ? "" : place_of(other);
-  const auto key = std::tuple(code, std::string(what), place, second);
+  const auto key = std::tuple(code, std::string(what) + kind, place, second);
   const auto known = found_.find(key);
   if (known != found_.end()) {
     ++known->second.count;
@@ -281,7 +282,36 @@ void Machine::race(WarpState& w, const Instruction& in, int lane, const Memory& 
        thread_text(w, lane) + (now_writes ? " writes " : " reads ") + what + ", which " +
            (one_block ? "thread " + std::to_string(before.thread) : "a thread of block " + std::to_string(before.block)) +
            (before_writes ? " writes" : " reads") + " at " + other + ": " + missing,
-       before.at);
+       before.at, missing);
+}
+
+/// Where stores to a tensor stand that leave a part of it: no finding by itself, for the tensor may have gaps.
+void Machine::note_unwritten() {
+  for (const Memory& memory : memories_) {
+    const Shadow& shadow = memory.shadow;
+    if (memory.initialised || shadow.cells.empty()) continue;
+    const auto left = std::count(shadow.written.begin(), shadow.written.end(), std::uint8_t{0});
+    if (left == 0) continue;
+    const auto first = std::find(shadow.written.begin(), shadow.written.end(), std::uint8_t{0}) - shadow.written.begin();
+    std::vector<std::uint32_t> stores;
+    for (const Cell& cell : shadow.cells)
+      if (cell.write.set && std::find(stores.begin(), stores.end(), cell.write.at) == stores.end()) stores.push_back(cell.write.at);
+    std::sort(stores.begin(), stores.end());
+    std::string places;
+    std::string last;
+    for (const std::uint32_t at : stores)
+      if (const std::string place = place_of(at); place != last) {
+        places += (places.empty() ? "" : ", ") + place;
+        last = place;
+      }
+    const std::string key = memory.name;
+    found_[{Code::none, "unwritten", key, ""}] = {
+        {Code::none, "unwritten",
+         "'" + memory.name + "' is written by " + (places.empty() ? "no line" : places) + ", which leaves " +
+             std::to_string(static_cast<std::uint64_t>(left) * shadow.grain) + " of its " + std::to_string(memory.bytes) + " bytes, the first at byte " +
+             std::to_string(static_cast<std::uint64_t>(first) * shadow.grain)},
+        1};
+  }
 }
 
 const std::uint8_t* Machine::parameters(std::uint64_t at, std::uint64_t bytes) const {
