@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "src/launch_facts.h"
 #include "src/launch_notes.h"
 #include "src/ptx/program.h"
 #include "src/ptx/text.h"
@@ -163,6 +164,7 @@ void PtxLauncher::launch(const ac_call& call) {
   launch.schedule = next_schedule();
   ptx::Outcome outcome = ptx::run(program, symbol, launch);
   for (LaunchNote& note : outcome.notes) note_launch(std::move(note));
+  for (LaunchFact& fact : outcome.facts) keep_launch_fact(std::move(fact));
   if (outcome.cancelled) throw Error("the kernel did not end in time");
 }
 

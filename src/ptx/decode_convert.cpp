@@ -293,7 +293,8 @@ bool decode_convert(Decoder& d, Instruction& in) {
   d.want_operands(pair ? 3 : 2, pair ? 3 : 2);
   in.to[0] = d.result(d.operand(0), to);
   for (std::size_t i = 1; i < d.operands(); ++i) in.from[i - 1] = d.value(d.operand(i), from);
-  in.floats = to.is("f32");
+  if (to.is("f32") && from.kind == 'f' && from.bits == 64) in.watch = Watch::single;
+  if (from.is("f32") && to.lanes == 1 && to.bits == 16 && is_float_type(to)) in.watch = to.kind == 'h' ? Watch::bfloat : Watch::half;
   // A value narrower than its register fills it, with its sign.
   const int bits = d.register_bits(d.operand(0));
   if (is_integer_type(to) && bits >= 32 && bits > to.bits) {

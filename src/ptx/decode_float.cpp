@@ -275,7 +275,7 @@ bool decode_float(Decoder& d, Instruction& in) {
   d.want_operands(count, count);
   in.to[0] = d.result(d.operand(0), t);
   for (std::size_t i = 1; i < count; ++i) in.from[i - 1] = d.value(d.operand(i), t);
-  in.floats = t.bits == 32;
+  if (t.bits == 32) in.watch = Watch::single;
   if (direction != Direction::nearest) {
     if (t.bits == 64) d.fail("got '" + d.statement().text() + "', a directed rounding of f64, which device ptx does not run");
     in.number = static_cast<int>(direction) | (mode.ftz ? 4 : 0) | (mode.sat ? 8 : 0);

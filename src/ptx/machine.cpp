@@ -77,8 +77,10 @@ Outcome Machine::all() {
     start_block(index);
     if (!run_block() || cancelled_) break;
   }
-  if (!stopped_ && !cancelled_) note_unwritten();
+  if (!stopped_ && !cancelled_) fact_unwritten();
+  facts_of_results();
   Outcome out;
+  out.facts = std::move(facts_);
   for (auto& [key, found] : found_) {
     if (found.count > 1) found.note.text += "; " + std::to_string(found.count) + " times";
     out.notes.push_back(std::move(found.note));
@@ -231,7 +233,10 @@ void Machine::run_group(WarpState& w, std::uint32_t limit, std::uint32_t& budget
     if (in.flow == Flow::plain) {
       if (active != 0) {
         w.mask = active;
-        in.run(w, in);
+        if (in.watch == Watch::none)
+          in.run(w, in);
+        else
+          run_watched(w, in);
       }
       ++at;
     } else if (in.flow == Flow::branch && (active == 0 || active == mask)) {
@@ -407,6 +412,12 @@ void Machine::warp_synced(Warp& warp, Mask lanes) {
 bool Machine::check_cancel() {
   if (!launch_.cancelled || !launch_.cancelled()) return false;
   cancelled_ = true;
+  std::string where;
+  for (const auto& w : block_.warps)
+    if (!w->groups.empty() && where.empty()) where = loop_text(w->current);
+  // The launch has no result that could say it: whoever ends it shows what was printed.
+  std::fprintf(stderr, "error: kernel '%s' was stopped in block %u after %llu warp instructions; it runs %s\n", kernel_.name.c_str(), block_.index,
+               static_cast<unsigned long long>(steps_), where.c_str());
   return true;
 }
 

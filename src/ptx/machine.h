@@ -141,7 +141,10 @@ class Machine {
   bool ordered(const WarpState& w, int lane, const Trace& before) const;
   void race(WarpState& w, const Instruction& in, int lane, const Memory& memory, std::uint64_t byte, const Trace& before, bool before_writes,
             bool writes, bool shared);
-  void note_unwritten();
+  void fact_unwritten();
+  void facts_of_results();
+  void run_watched(WarpState& w, const Instruction& in);
+  std::string loop_text(std::uint32_t at) const;
   std::string shared_text(std::uint64_t offset) const;
 
   struct Found {
@@ -165,6 +168,11 @@ class Machine {
   bool watch_global_ = true;
   std::map<std::tuple<Code, std::string, std::string, std::string>, Found> found_;
   std::string printed_;
+  struct Origin {
+    std::int64_t nans = 0, infinities = 0, lanes = 0;
+  };
+  std::map<std::uint32_t, Origin> origins_;  ///< by instruction
+  std::vector<LaunchFact> facts_;
 };
 
 }  // namespace ampcheck::ptx

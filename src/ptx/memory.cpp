@@ -285,35 +285,6 @@ void Machine::race(WarpState& w, const Instruction& in, int lane, const Memory& 
        before.at, missing);
 }
 
-/// Where stores to a tensor stand that leave a part of it: no finding by itself, for the tensor may have gaps.
-void Machine::note_unwritten() {
-  for (const Memory& memory : memories_) {
-    const Shadow& shadow = memory.shadow;
-    if (memory.initialised || shadow.cells.empty()) continue;
-    const auto left = std::count(shadow.written.begin(), shadow.written.end(), std::uint8_t{0});
-    if (left == 0) continue;
-    const auto first = std::find(shadow.written.begin(), shadow.written.end(), std::uint8_t{0}) - shadow.written.begin();
-    std::vector<std::uint32_t> stores;
-    for (const Cell& cell : shadow.cells)
-      if (cell.write.set && std::find(stores.begin(), stores.end(), cell.write.at) == stores.end()) stores.push_back(cell.write.at);
-    std::sort(stores.begin(), stores.end());
-    std::string places;
-    std::string last;
-    for (const std::uint32_t at : stores)
-      if (const std::string place = place_of(at); place != last) {
-        places += (places.empty() ? "" : ", ") + place;
-        last = place;
-      }
-    const std::string key = memory.name;
-    found_[{Code::none, "unwritten", key, ""}] = {
-        {Code::none, "unwritten",
-         "'" + memory.name + "' is written by " + (places.empty() ? "no line" : places) + ", which leaves " +
-             std::to_string(static_cast<std::uint64_t>(left) * shadow.grain) + " of its " + std::to_string(memory.bytes) + " bytes, the first at byte " +
-             std::to_string(static_cast<std::uint64_t>(first) * shadow.grain)},
-        1};
-  }
-}
-
 const std::uint8_t* Machine::parameters(std::uint64_t at, std::uint64_t bytes) const {
   if (at + bytes > launch_.params.size())
     throw PtxError("[" + program_.text.path + "] kernel '" + kernel_.name + "' reads parameter bytes behind its list, want arguments that fit");

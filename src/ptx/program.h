@@ -34,6 +34,9 @@ inline constexpr std::uint64_t kSharedWindow = std::uint64_t{1} << 56, kLocalWin
 /// What an instruction does to the flow of control.
 enum class Flow : std::uint8_t { plain, branch, indexed, exit, call, ret, barrier, warp, trap };
 
+/// A result that is looked at: NaN and infinity of an f32, and of a 16-bit format that it was rounded to.
+enum class Watch : std::uint8_t { none, single, half, bfloat };
+
 struct Instruction {
   Execute run = nullptr;
   Flow flow = Flow::plain;
@@ -50,7 +53,7 @@ struct Instruction {
   std::uint32_t place = 0;     ///< source line
   std::uint32_t line = 0;      ///< of the PTX text
   bool narrow_address = false; ///< from[0] is an address of 32 bits
-  bool floats = false;         ///< its result is a float32: watched for NaN and infinity
+  Watch watch = Watch::none;   ///< what is looked for in its result
 };
 
 struct Routine {

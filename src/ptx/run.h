@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "src/launch_facts.h"
 #include "src/launch_notes.h"
 #include "src/ptx/program.h"
 
@@ -34,6 +35,7 @@ struct Launch {
 
 struct Outcome {
   std::vector<LaunchNote> notes;
+  std::vector<LaunchFact> facts;
   std::uint64_t warp_instructions = 0;
   bool cancelled = false;
 };
