@@ -57,7 +57,7 @@ inline std::string softmax_ptx(const SoftmaxPtx& how = {}) {
 }
 
 inline std::string softmax_launch() {
-  return "name = \"row_softmax\"\nformula = \"y = softmax(x, -1)\"\ndims = { N = [3, 8, 2], D = { samples = [7, 129, 66], least = 1 } }\n"
+  return "name = \"row_softmax\"\nformula = \"e = exp(x - max(x, -1)); y = e / sum(e, -1)\"\ndims = { N = [3, 8, 2], D = { samples = [7, 129, 66], least = 1 } }\n"
          "inputs = { x = { dims = \"N D\", gradient = false } }\noutputs = { y = \"N D\" }\ncontract = { storage = [\"fp32\"] }\n"
          "[forward]\nkernel = \"softmax\"\ngrid = [\"N\"]\nblock = [64]\narguments = [\"const float* x\", \"float* y\", \"int D\"]\n";
 }
