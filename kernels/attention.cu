@@ -8,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/cores.h"
 #include "kernels/row_reduce.h"
 #include "src/parallel.h"
 
@@ -257,6 +258,7 @@ void for_heads(const Attention& a, void (*work)(const Attention&, std::int64_t))
 void forward(const KernelCall& call) {
   const Attention a = attention_of(call, "o");
   if (a.heads * a.length == 0) return;  // with E = 0 there is still an lse
+  if (call.device == Device::cpu && attention_on_cores(call, false)) return;
   if (call.device == Device::cpu) return for_heads(a, forward_head);
 #if AMPCHECK_CUDA_COMPILER
   forward_cuda(a, stream_of(call));
@@ -271,6 +273,7 @@ void backward(const KernelCall& call) {
   if (const TensorView* dq = call.find("dq")) a.dq = Operand(*dq);
   if (const TensorView* dk = call.find("dk")) a.dk = Operand(*dk);
   if (const TensorView* dv = call.find("dv")) a.dv = Operand(*dv);
+  if (call.device == Device::cpu && attention_on_cores(call, true)) return;
   if (call.device == Device::cpu) return for_heads(a, backward_head);
 #if AMPCHECK_CUDA_COMPILER
   backward_cuda(a, stream_of(call));

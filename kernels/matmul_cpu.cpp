@@ -3,6 +3,8 @@
 // 32 where the processor has AVX-512. A chain is the same in either, and so are the bits.
 #include "kernels/matmul.h"
 
+#include "kernels/cores.h"
+
 #if defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
 #endif
@@ -369,6 +371,7 @@ void matmul_accumulate(const Matrix& a, const Matrix& b, float* c, bool from_zer
     throw Error("[matmul] inner extents differ, got " + std::to_string(depth) + " and " + std::to_string(b.rows));
   if (from_zero && depth == 0) std::fill_n(c, rows * columns, 0.0f);
   if (rows == 0 || columns == 0 || depth == 0) return;
+  if (const Cores* const cores = cores_of_thread(); cores != nullptr && core_matmul(*cores, a, b, c, from_zero)) return;
   if (rows <= kFewRows) return multiply_few_rows(a, b, c, from_zero);
   const std::int64_t panels = (columns + kTileColumns - 1) / kTileColumns;
   const std::int64_t depths = (depth + kDepth - 1) / kDepth;

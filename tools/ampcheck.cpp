@@ -47,6 +47,7 @@ struct RunCommand {
   ExitCode operator()(CertifyOptions& o) const { return with_library(o, certify_command); }
   ExitCode operator()(ContractOptions& o) const { return with_library(o, contract_command); }
   ExitCode operator()(FormatsOptions& o) const { return formats_command(o); }
+  ExitCode operator()(MmaOptions& o) const { return mma_command(o); }
   ExitCode operator()(ExplainOptions& o) const { return explain_command(o); }
   ExitCode operator()(NewOptions& o) const { return new_command(o); }
   ExitCode operator()(CompareOptions& o) const { return compare_command(o); }

@@ -425,13 +425,20 @@ void read_functions(const OpDef& op, const std::vector<OpCall>& calls, const std
 
 }  // namespace
 
-ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed) {
-  if (op.forms.empty())
-    throw Error("[contract] got '" + op.signature.name +
+ContractReading read_contract(const OpDef& given, Dtype storage, std::uint64_t seed) {
+  if (given.forms.empty())
+    throw Error("[contract] got '" + given.signature.name +
                 "', which has no formula, want an op with one: without, nothing says what its bits should be");
   ContractReading out;
-  out.op = op.signature.name;
+  out.op = given.signature.name;
   out.storage = storage;
+  out.cores = read_cores(given, storage, seed);
+  OpDef op = given;  // with the tensor cores that its bits show: all else is read under them
+  if (const CoreReading* const cores = out.cores.found();
+      cores != nullptr && cores->accumulator.core != TensorCore::none) {
+    op.signature.precision.accumulate = cores->accumulator;
+    op.signature.precision.summation_depth = 0;
+  }
   const PrecisionContract& declared = op.signature.precision;
   const std::vector<OpCall> calls = cases_for(op, storage, seed);
   const std::vector<Wrote> wrote = run_kernel(op, calls, out);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checks/define/op_def.h"
+#include "checks/run/core_reading.h"
 #include "reference/replay/replay.h"
 #include "src/op_call.h"
 
@@ -57,6 +58,7 @@ struct ContractReading {
   std::vector<std::pair<std::string, Dtype>>
       narrow;           ///< tensors whose every number fits a shorter type than the one that stores them
   bool repeats = true;  ///< the same call gives the same bits
+  CoreReadings cores;   ///< of the matrix products
   PrecisionContract best;
 
   /// Whether every element lies inside the interval of `best`, or of one that forbids more.

@@ -87,8 +87,10 @@ void Machine::release(std::uint32_t id, Barrier& barrier) {
       if (const std::string place = place_of(at); std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
     const auto& [warp, mask] = barrier.arrived.front();
     note(Code::ac604, "divergent barrier", program_.code[barrier.at[0]],
-         "threads of a block stand at different barriers (" + listed(places) + ") and take them for one: the first that came is " +
-             thread_text(*block_.warps[warp], std::countr_zero(mask)),
+         [&, w = warp, lanes = mask] {
+           return "threads of a block stand at different barriers (" + listed(places) + ") and take them for one: the first that came is " +
+                  thread_text(*block_.warps[w], std::countr_zero(lanes));
+         },
          barrier.at[1]);
   }
   const std::uint32_t now = ++block_.clock;
@@ -134,7 +136,7 @@ void Machine::explain_stall() {
     waits.push_back(std::to_string(barrier.threads) + " threads at " + place_of(at) + " for barrier " + std::to_string(id) +
                     (barrier.wanted != 0 ? ", which " + std::to_string(barrier.wanted) + " have to reach" : ""));
   }
-  note(Code::ac604, "divergent barrier", program_.code[at], "the block cannot go on: " + listed(waits));
+  note(Code::ac604, "divergent barrier", program_.code[at], [&] { return "the block cannot go on: " + listed(waits); });
   stopped_ = true;
 }
 
@@ -166,7 +168,7 @@ void Machine::call(WarpState& w, Group& group, const Instruction& in, Mask activ
     }
     target = static_cast<std::uint32_t>(wanted - kCodeWindow);
     if (wanted < kCodeWindow || target >= program_.functions.size()) {
-      note(Code::ac603, "out of bounds", in, "calls an address that is no function (" + thread_text(w, std::countr_zero(active)) + ")");
+      note(Code::ac603, "out of bounds", in, [&] { return "calls an address that is no function (" + thread_text(w, std::countr_zero(active)) + ")"; });
       stopped_ = true;
       return;
     }

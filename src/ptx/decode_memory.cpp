@@ -29,10 +29,34 @@ void give(const Warp& w, std::uint32_t slot, int lane, T value) {
     w.lanes<std::uint32_t>(slot)[lane] = static_cast<std::uint32_t>(value);
 }
 
-/// strong: bit 0 of target.
+/// One element a lane, all of them from one tensor that nothing has written: no lane needs a look of its own.
+template <class T>
+bool load_plainly(Warp& w, const Instruction& in, std::uint32_t slot) {
+  if (in.space != Space::global && in.space != Space::generic) return false;
+  std::uint64_t at[kLanes], low = ~std::uint64_t{0}, high = 0, odd = 0;
+  for (Mask rest = w.mask; rest != 0; rest &= rest - 1) {
+    const int lane = std::countr_zero(rest);
+    at[lane] = address_of(w, in, lane);
+    low = std::min(low, at[lane]);
+    high = std::max(high, at[lane]);
+    odd |= at[lane];
+  }
+  std::uint64_t to_host = 0;
+  if ((odd & (sizeof(T) - 1)) != 0 || !w.machine->plain_read(low, high - low + sizeof(T), to_host)) return false;
+  for (Mask rest = w.mask; rest != 0; rest &= rest - 1) {
+    const int lane = std::countr_zero(rest);
+    T value;
+    std::memcpy(&value, reinterpret_cast<const void*>(at[lane] + to_host), sizeof(T));
+    give(w, slot, lane, value);
+  }
+  return true;
+}
+
+/// target: a strong access.
 template <class T>
 void load(Warp& w, const Instruction& in) {
   const std::uint32_t* const extra = &w.machine->program().extra[in.more];
+  if (in.count == 1 && load_plainly<T>(w, in, extra[0])) return;
   const Access access = in.target != 0 ? Access::strong_read : Access::read;
   const auto bytes = static_cast<std::uint32_t>(sizeof(T)) * in.count;
   for (Mask rest = w.mask; rest != 0; rest &= rest - 1) {

@@ -15,7 +15,40 @@ Mask members(const Warp& w, const Instruction& in, int lane) { return w.lanes<Ma
 
 enum class Shuffle : std::uint8_t { up, down, butterfly, index };
 
+/// Where a lane takes its value, and whether that lies inside its segment.
+struct Source {
+  int lane = 0;
+  bool inside = false;
+};
+Source source_of(Shuffle way, int lane, std::uint32_t b, std::uint32_t c) {
+  const int by = static_cast<int>(b & 31u), clamp = static_cast<int>(c & 31u), segment = static_cast<int>(c >> 8 & 31u);
+  const int most = (lane & segment) | (clamp & ~segment), least = lane & segment;
+  Source out;
+  switch (way) {
+    case Shuffle::up: out = {lane - by, lane - by >= most}; break;
+    case Shuffle::down: out = {lane + by, lane + by <= most}; break;
+    case Shuffle::butterfly: out = {lane ^ by, (lane ^ by) <= most}; break;
+    case Shuffle::index: out = {least | (by & ~segment), (least | (by & ~segment)) <= most}; break;
+  }
+  if (!out.inside) out.lane = lane;
+  return out;
+}
+
+/// The usual one: a whole warp, by the same step in each lane, across the whole warp.
+bool whole_shuffle(Warp& w, const Instruction& in) {
+  const bool constant = (in.from[1] & in.from[2] & in.from[3] & kConstant) != 0;
+  if (w.mask != kAll || !constant || members(w, in, 0) != kAll || static_cast<Shuffle>(in.number) != Shuffle::butterfly || in.to[1] != kNone) return false;
+  if (w.lanes<std::uint32_t>(in.from[2])[0] != 31) return false;
+  const std::uint32_t* const a = w.lanes<std::uint32_t>(in.from[0]);
+  const std::uint32_t by = w.lanes<std::uint32_t>(in.from[1])[0] & 31u;
+  std::uint32_t out[kLanes];
+  for (std::uint32_t i = 0; i < kLanes; ++i) out[i] = a[i ^ by];
+  std::memcpy(w.lanes<std::uint32_t>(in.to[0]), out, sizeof out);
+  return true;
+}
+
 void shuffle(Warp& w, const Instruction& in) {
+  if (whole_shuffle(w, in)) return;
   const std::uint32_t *const a = w.lanes<std::uint32_t>(in.from[0]), *const b = w.lanes<std::uint32_t>(in.from[1]),
                             *const c = w.lanes<std::uint32_t>(in.from[2]);
   std::uint32_t out[kLanes];
@@ -23,17 +56,7 @@ void shuffle(Warp& w, const Instruction& in) {
   int stray_from = 0;
   for (Mask rest = w.mask; rest != 0; rest &= rest - 1) {
     const int lane = std::countr_zero(rest);
-    const int by = static_cast<int>(b[lane] & 31u), clamp = static_cast<int>(c[lane] & 31u), segment = static_cast<int>(c[lane] >> 8 & 31u);
-    const int most = (lane & segment) | (clamp & ~segment), least = lane & segment;
-    int from = lane;
-    bool inside = false;
-    switch (static_cast<Shuffle>(in.number)) {
-      case Shuffle::up: from = lane - by; inside = from >= most; break;
-      case Shuffle::down: from = lane + by; inside = from <= most; break;
-      case Shuffle::butterfly: from = lane ^ by; inside = from <= most; break;
-      case Shuffle::index: from = least | (by & ~segment); inside = from <= most; break;
-    }
-    if (!inside) from = lane;
+    const auto [from, inside] = source_of(static_cast<Shuffle>(in.number), lane, b[lane], c[lane]);
     in_range |= static_cast<Mask>(inside) << lane;
     const bool there = (w.mask >> from & 1) != 0 && (members(w, in, lane) >> from & 1) != 0;
     out[lane] = there ? a[from] : ~0u;
@@ -43,10 +66,11 @@ void shuffle(Warp& w, const Instruction& in) {
   if (strays != 0) {
     const int lane = std::countr_zero(strays);
     const bool named = (members(w, in, lane) >> stray_from & 1) != 0;
-    w.machine->note(Code::ac604, "warp mask", in,
-                    "lane " + std::to_string(lane) + " shuffles from lane " + std::to_string(stray_from) +
-                        (named ? ", which does not take part: the value is undefined" : ", which is not in the mask: the value is undefined") +
-                        " (" + w.machine->thread_text(w, lane) + ")");
+    w.machine->note(Code::ac604, "warp mask", in, [&] {
+      return "lane " + std::to_string(lane) + " shuffles from lane " + std::to_string(stray_from) +
+             (named ? ", which does not take part: the value is undefined" : ", which is not in the mask: the value is undefined") + " (" +
+             w.machine->thread_text(w, lane) + ")";
+    });
   }
   each_into<std::uint32_t>(w, in.to[0], [&](int i) { return out[i]; });
   if (in.to[1] != kNone) {

@@ -93,8 +93,9 @@ bool Machine::special_call(WarpState& w, const Instruction& in, Mask active, con
       print(formatted(read, text_at(read, argument(0)), argument(1)));
       continue;
     }
-    note(Code::ac501, "assertion", in,
-         "assertion '" + text_at(read, argument(0)) + "' failed, line " + std::to_string(argument(2) & 0xffffffffu) + " (" + thread_text(w, lane) + ")");
+    note(Code::ac501, "assertion", in, [&] {
+      return "assertion '" + text_at(read, argument(0)) + "' failed, line " + std::to_string(argument(2) & 0xffffffffu) + " (" + thread_text(w, lane) + ")";
+    });
     stopped_ = true;
     break;
   }

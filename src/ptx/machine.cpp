@@ -267,7 +267,7 @@ bool Machine::control(WarpState& w, Group& group, const Instruction& in, Mask ac
         return true;
       }
       if (in.flow == Flow::trap) {
-        note(Code::ac501, "trap", in, "the kernel stops itself (trap, " + thread_text(w, std::countr_zero(active)) + ")");
+        note(Code::ac501, "trap", in, [&] { return "the kernel stops itself (trap, " + thread_text(w, std::countr_zero(active)) + ")"; });
         stopped_ = true;
         return false;
       }
@@ -350,8 +350,10 @@ bool Machine::warp_instruction(WarpState& w, Group& group, const Instruction& in
     strangers |= (masks[lane] >> lane & 1) == 0 ? Mask{1} << lane : 0;
   }
   if (strangers != 0)
-    note(Code::ac604, "warp mask", in,
-         "lane " + std::to_string(std::countr_zero(strangers)) + " runs it and is not in its own mask (" + thread_text(w, std::countr_zero(strangers)) + ")");
+    note(Code::ac604, "warp mask", in, [&] {
+      const int lane = std::countr_zero(strangers);
+      return "lane " + std::to_string(lane) + " runs it and is not in its own mask (" + thread_text(w, lane) + ")";
+    });
   if ((needed & w.live & ~active) != 0) {
     group.state = Group::State::parked;
     group.awaited = needed & w.live & ~active;
@@ -380,9 +382,11 @@ bool Machine::force_parked(WarpState& w) {
     for (const Group& other : w.groups)
       if ((other.mask & missing) != 0 && where.empty()) where = ": they wait at " + place_of(other.at);
     const int first = std::countr_zero(missing), more = std::popcount(missing) - 1;
-    note(Code::ac604, "warp mask", in,
-         "its mask names lane " + std::to_string(first) + (more > 0 ? " and " + std::to_string(more) + " more, which never come here" : ", which never comes here") +
-             where + " (block " + std::to_string(block_.index) + ")");
+    note(Code::ac604, "warp mask", in, [&] {
+      return "its mask names lane " + std::to_string(first) +
+             (more > 0 ? " and " + std::to_string(more) + " more, which never come here" : ", which never comes here") + where + " (block " +
+             std::to_string(block_.index) + ")";
+    });
   }
   group.awaited = 0;
   Mask active = group.mask;

@@ -5,6 +5,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "src/ptx/lanes.h"
@@ -92,10 +94,26 @@ class Machine {
   /// Where an access of a lane goes, or null if it may not: that is noted. `fresh`: the bytes that a write puts there.
   std::uint8_t* locate(Warp& w, const Instruction& in, int lane, std::uint64_t address, std::uint32_t bytes, Access access,
                        const void* fresh = nullptr);
-  /// A note, once for each code, kind and source line; further ones are counted.
+  /// A note, once for each code, kind and source line; further ones are counted, and their text is never made.
   /// `other`: the second instruction of two, `kind`: tells apart what else is alike.
-  void note(Code code, const char* what, const Instruction& in, const std::string& text, std::uint32_t other = 0,
-            const char* kind = "");
+  template <class Text>
+  void note(Code code, const char* what, const Instruction& in, Text text, std::uint32_t other = 0, const char* kind = "") {
+    const auto key = std::tuple(code, what, in.place, other == 0 ? kNone : program_.code[other].place, kind);
+    const auto known = found_.find(key);
+    if (known != found_.end())
+      ++known->second.count;
+    else if (found_.size() < kMostFound)
+      found_[key] = {{code, what, program_.text.place_text(static_cast<int>(in.place)) + ": " + text()}, 1};
+  }
+  /// Where a read of some lanes goes that needs no shadow: what is added to an address gives its place on the host. False:
+  /// lane by lane.
+  bool plain_read(std::uint64_t low, std::uint64_t bytes, std::uint64_t& to_host) {
+    if (low >> 56 != 0) return false;
+    const Memory* const memory = global_at(low, bytes);
+    if (memory == nullptr || (watch_global_ && !memory->shadow.cells.empty())) return false;
+    to_host = reinterpret_cast<std::uintptr_t>(memory->host) - memory->address;
+    return true;
+  }
   std::string place_of(std::uint32_t instruction) const;
   std::string thread_text(const Warp& w, int lane) const;
   void print(const std::string& text);
@@ -134,6 +152,7 @@ class Machine {
   bool heard_of(std::uint32_t block) const;
   Memory* global_at(std::uint64_t address, std::uint64_t bytes);
   void outside(Warp& w, const Instruction& in, int lane, std::uint64_t address, std::uint32_t bytes, Access access);
+  std::string outside_text(const Warp& w, int lane, std::uint64_t address, std::uint32_t bytes, Access access) const;
   void touch(WarpState& w, const Instruction& in, int lane, Memory& memory, std::uint64_t at, std::uint32_t bytes, Access access,
              const void* fresh, bool shared);
   void touch_cell(WarpState& w, const Instruction& in, int lane, const Memory& memory, std::uint64_t grain, Access access,
@@ -166,7 +185,8 @@ class Machine {
   bool stopped_ = false, cancelled_ = false;
   std::uint64_t steps_ = 0, shadow_bytes_ = 0;
   bool watch_global_ = true;
-  std::map<std::tuple<Code, std::string, std::string, std::string>, Found> found_;
+  static constexpr std::size_t kMostFound = 64;
+  std::map<std::tuple<Code, std::string_view, std::uint32_t, std::uint32_t, std::string_view>, Found> found_;
   std::string printed_;
   struct Origin {
     std::int64_t nans = 0, infinities = 0, lanes = 0;

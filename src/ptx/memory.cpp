@@ -12,7 +12,6 @@ namespace ampcheck::ptx {
 namespace {
 
 constexpr std::uint64_t kMostShadow = std::uint64_t{1} << 30;  ///< bytes; a larger launch is run without it
-constexpr std::size_t kMostFound = 64;
 
 std::string demangled(const std::string& name) {
   int status = 0;
@@ -48,6 +47,13 @@ const char* plural(std::int64_t n) { return n == 1 ? "" : "s"; }
 
 bool writes(Access access) { return access == Access::write || access == Access::strong_write || access == Access::atomic; }
 bool reads(Access access) { return access == Access::read || access == Access::strong_read || access == Access::atomic; }
+bool differs(const void* a, const void* b, std::uint32_t bytes) {
+  if (bytes != 4) return std::memcmp(a, b, bytes) != 0;
+  std::uint32_t x = 0, y = 0;
+  std::memcpy(&x, a, 4);
+  std::memcpy(&y, b, 4);
+  return x != y;
+}
 bool strong(Access access) { return access != Access::read && access != Access::write; }
 
 }  // namespace
@@ -110,20 +116,11 @@ std::string Machine::thread_text(const Warp& w, int lane) const {
   return "thread " + triple(tid, extent.data()) + " of block " + triple(block_.ctaid, launch_.grid.data());
 }
 
-void Machine::note(Code code, const char* what, const Instruction& in, const std::string& text, std::uint32_t other,
-                   const char* kind) {
-  const std::string place = program_.text.place_text(static_cast<int>(in.place)), second = other == 0 ? "" : place_of(other);
-  const auto key = std::tuple(code, std::string(what) + kind, place, second);
-  const auto known = found_.find(key);
-  if (known != found_.end()) {
-    ++known->second.count;
-    return;
-  }
-  if (found_.size() >= kMostFound) return;
-  found_[key] = {{code, what, place + ": " + text}, 1};
+void Machine::outside(Warp& w, const Instruction& in, int lane, std::uint64_t address, std::uint32_t bytes, Access access) {
+  note(Code::ac603, "out of bounds", in, [&] { return outside_text(w, lane, address, bytes, access); });
 }
 
-void Machine::outside(Warp& w, const Instruction& in, int lane, std::uint64_t address, std::uint32_t bytes, Access access) {
+std::string Machine::outside_text(const Warp& w, int lane, std::uint64_t address, std::uint32_t bytes, Access access) const {
   const std::string does = writes(access) ? "writes " : "reads ", size = std::to_string(bytes) + " byte" + plural(bytes);
   std::string where;
   if (address >> 56 == kSharedWindow >> 56) {
@@ -150,16 +147,17 @@ void Machine::outside(Warp& w, const Instruction& in, int lane, std::uint64_t ad
             : before ? std::to_string(distance) + " bytes before '" + nearest->name + "'"
                      : std::to_string(distance) + " bytes behind the end of '" + nearest->name + "', which has " + std::to_string(nearest->bytes);
   }
-  note(Code::ac603, "out of bounds", in, does + size + " " + where + " (" + thread_text(w, lane) + ")");
+  return does + size + " " + where + " (" + thread_text(w, lane) + ")";
 }
 
 std::uint8_t* Machine::locate(Warp& warp, const Instruction& in, int lane, std::uint64_t address, std::uint32_t bytes, Access access,
                               const void* fresh) {
   auto& w = static_cast<WarpState&>(warp);
   if ((address & (bytes - 1)) != 0) {
-    note(Code::ac605, "misaligned", in,
-         std::string(writes(access) ? "writes" : "reads") + " " + std::to_string(bytes) + " bytes at an address that is " +
-             std::to_string(address & (bytes - 1)) + " bytes off a multiple of " + std::to_string(bytes) + " (" + thread_text(w, lane) + ")");
+    note(Code::ac605, "misaligned", in, [&] {
+      return std::string(writes(access) ? "writes" : "reads") + " " + std::to_string(bytes) + " bytes at an address that is " +
+             std::to_string(address & (bytes - 1)) + " bytes off a multiple of " + std::to_string(bytes) + " (" + thread_text(w, lane) + ")";
+    });
     return nullptr;
   }
   const std::uint64_t window = address >> 56;
@@ -170,7 +168,7 @@ std::uint8_t* Machine::locate(Warp& warp, const Instruction& in, int lane, std::
       return nullptr;
     }
     std::uint8_t* const host = block_.shared.data() + at;
-    if (launch_.watch) touch(w, in, lane, shared_, at, bytes, access, fresh == nullptr || std::memcmp(host, fresh, bytes) != 0 ? fresh : host, true);
+    if (launch_.watch) touch(w, in, lane, shared_, at, bytes, access, fresh == nullptr || differs(host, fresh, bytes) ? fresh : host, true);
     return host;
   }
   if (window == kLocalWindow >> 56) {
@@ -196,7 +194,7 @@ std::uint8_t* Machine::locate(Warp& warp, const Instruction& in, int lane, std::
     make_shadow(memory->shadow, memory->bytes);
     memory->shadow.written.assign(memory->shadow.cells.size(), 1);
   }
-  touch(w, in, lane, *memory, at, bytes, access, fresh == nullptr || std::memcmp(host, fresh, bytes) != 0 ? fresh : host, false);
+  touch(w, in, lane, *memory, at, bytes, access, fresh == nullptr || differs(host, fresh, bytes) ? fresh : host, false);
   return host;
 }
 
@@ -213,9 +211,10 @@ void Machine::touch(WarpState& w, const Instruction& in, int lane, Memory& memor
       const Cell& cell = shadow.cells[grain];
       const bool written = shared ? cell.write.set && cell.write.block == block_.index : shadow.written[grain] != 0;
       if (!written)
-        note(Code::ac602, "uninitialised read", in,
-             "reads " + (shared ? shared_text(grain * shadow.grain) : "byte " + std::to_string(grain * shadow.grain) + " of '" + memory.name + "'") +
-                 ", which nothing wrote (" + thread_text(w, lane) + ")");
+        note(Code::ac602, "uninitialised read", in, [&] {
+          return "reads " + (shared ? shared_text(grain * shadow.grain) : "byte " + std::to_string(grain * shadow.grain) + " of '" + memory.name + "'") +
+                 ", which nothing wrote (" + thread_text(w, lane) + ")";
+        });
     }
     touch_cell(w, in, lane, memory, grain, access, same_value, shared);
     if (!shared && writes(access)) shadow.written[grain] = 1;
@@ -273,16 +272,15 @@ void Machine::touch_cell(WarpState& w, const Instruction& in, int lane, const Me
 
 void Machine::race(WarpState& w, const Instruction& in, int lane, const Memory& memory, std::uint64_t byte, const Trace& before, bool before_writes,
                    bool now_writes, bool shared) {
-  const std::string what = shared ? shared_text(byte) : "'" + memory.name + "', byte " + std::to_string(byte);
   const bool one_block = before.block == block_.index;
   const bool one_warp = one_block && before.thread / kLanes == w.index;
   const char* const missing = !one_block ? "nothing orders blocks" : one_warp ? "want __syncwarp() between" : "want __syncthreads() between";
-  const std::string other = place_of(before.at);
-  note(Code::ac601, "race", in,
-       thread_text(w, lane) + (now_writes ? " writes " : " reads ") + what + ", which " +
-           (one_block ? "thread " + std::to_string(before.thread) : "a thread of block " + std::to_string(before.block)) +
-           (before_writes ? " writes" : " reads") + " at " + other + ": " + missing,
-       before.at, missing);
+  const auto text = [&] {
+    return thread_text(w, lane) + (now_writes ? " writes " : " reads ") + (shared ? shared_text(byte) : "'" + memory.name + "', byte " + std::to_string(byte)) +
+           ", which " + (one_block ? "thread " + std::to_string(before.thread) : "a thread of block " + std::to_string(before.block)) +
+           (before_writes ? " writes" : " reads") + " at " + place_of(before.at) + ": " + missing;
+  };
+  note(Code::ac601, "race", in, text, before.at, missing);
 }
 
 const std::uint8_t* Machine::parameters(std::uint64_t at, std::uint64_t bytes) const {

@@ -18,6 +18,18 @@ constexpr std::array kRoundings = {Named<Rounding>{"nearest_even", Rounding::nea
 constexpr std::array kOverflows = {
     Named<Overflow>{"default", Overflow::format_default}, Named<Overflow>{"infinity", Overflow::infinity},
     Named<Overflow>{"nan", Overflow::nan}, Named<Overflow>{"saturate", Overflow::saturate}};
+constexpr std::array kInputs = {Named<tensor_core::Input>{"fp16", tensor_core::Input::fp16},
+                                Named<tensor_core::Input>{"bf16", tensor_core::Input::bf16},
+                                Named<tensor_core::Input>{"tf32", tensor_core::Input::tf32},
+                                Named<tensor_core::Input>{"e4m3", tensor_core::Input::e4m3},
+                                Named<tensor_core::Input>{"e5m2", tensor_core::Input::e5m2}};
+constexpr std::array kOutputs = {Named<tensor_core::Output>{"fp32", tensor_core::Output::fp32},
+                                 Named<tensor_core::Output>{"fp16", tensor_core::Output::fp16}};
+constexpr std::array kUnits = {Named<tensor_core::Unit>{"mma", tensor_core::Unit::mma},
+                               Named<tensor_core::Unit>{"wgmma", tensor_core::Unit::wgmma},
+                               Named<tensor_core::Unit>{"tcgen05", tensor_core::Unit::tcgen05}};
+constexpr std::array kFloors = {Named<tensor_core::Floor>{"output", tensor_core::Floor::of_output},
+                                Named<tensor_core::Floor>{"zeros", tensor_core::Floor::of_zeros}};
 constexpr std::array kPageFormats = {
     Named<PageFormat>{"text", PageFormat::text}, Named<PageFormat>{"markdown", PageFormat::markdown},
     Named<PageFormat>{"man", PageFormat::man}, Named<PageFormat>{"html", PageFormat::html}};
@@ -37,6 +49,29 @@ void add_options(CLI::App* command, FormatsOptions& o) {
        [&o](const std::string& t) { o.rounding.overflow = choose("--overflow", t, kOverflows); });
   add_flag(
       command, "--flush", [&o] { o.rounding.subnormals = Subnormals::flush; }, "subnormal numbers become zero");
+}
+
+void add_options(CLI::App* command, MmaOptions& o) {
+  add_word(command, "GENERATION", o.generation, "v100, turing, a100, ada, h100, h200 or b200", true);
+  text_option(command, "-f,--vectors", "FILE",
+              "one vector a line, 'a ... | b ... | c' or 'a ... | b ... | c | d' in hex; - is standard input. Without: "
+              "the table of its instructions",
+              o.file);
+  each(command, "--in", "T", "type of a and b: fp16, bf16, tf32, e4m3 or e5m2 (default: as the file's first line says)",
+       [&o](const std::string& t) { o.a = o.b = choose("--in", t, kInputs); });
+  each(command, "--in-b", "T", "type of b, where it is another one of 8 bits; after --in",
+       [&o](const std::string& t) { o.b = choose("--in-b", t, kInputs); });
+  each(command, "--out", "T", "type of c and d: fp32 or fp16",
+       [&o](const std::string& t) { o.output = choose("--out", t, kOutputs); });
+  each(command, "--unit", "U",
+       "mma, wgmma (h100) or tcgen05 (b200). Default: mma; of vectors with a d each of them is tried",
+       [&o](const std::string& t) { o.unit = choose("--unit", t, kUnits); });
+  each(command, "--floor", "F", "least exponent of a block: output (default) or zeros; no public data tells which",
+       [&o](const std::string& t) { o.floor = choose("--floor", t, kFloors); });
+  each(command, "--promote", "N", "of longer vectors: add to an fp32 sum outside of the core every N instructions",
+       [&o](const std::string& t) { o.order.promote = static_cast<int>(parse_count("--promote", t, 1, 1'000'000)); });
+  each(command, "--split", "N", "of longer vectors: N runs over k, added at the end",
+       [&o](const std::string& t) { o.order.split = static_cast<int>(parse_count("--split", t, 1, 1'000'000)); });
 }
 
 void add_options(CLI::App* command, ExplainOptions& o) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options of the commands that show something or write an example: formats, explain, new, trace, facts, doctor,
+// Options of the commands that show something or write an example: formats, mma, explain, new, trace, facts, doctor,
 // version.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "src/rounding.h"
+#include "src/tensor_core/product.h"
 #include "tools/choose/case_options.h"
 #include "tools/choose/report_formats.h"
 
@@ -38,6 +40,17 @@ struct ExplainOptions : CommonOptions {
   PageFormat page_format = PageFormat::text;
 };
 void add_options(CLI::App* command, ExplainOptions& o);
+
+struct MmaOptions : CommonOptions {
+  std::string generation = {};                       ///< v100, ..., b200, or a GPU's name such as l40s
+  std::string file = {};                             ///< vectors; empty: the table of instructions
+  std::optional<tensor_core::Input> a = {}, b = {};  ///< in place of what the file says
+  std::optional<tensor_core::Output> output = {};
+  std::optional<tensor_core::Unit> unit = {};
+  tensor_core::Floor floor = tensor_core::Floor::of_output;
+  tensor_core::Order order = {};
+};
+void add_options(CLI::App* command, MmaOptions& o);
 
 struct NewOptions : CommonOptions {
   std::vector<std::string> what = {};  ///< "op", NAME

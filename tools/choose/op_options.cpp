@@ -41,6 +41,7 @@ void add_options(CLI::App* command, CheckOptions& o) {
   add_inputs_option(command, o);
   add_dump_options(command, o);
   add_run_options(command, o);
+  add_accumulate_option(command, o);
   add_budget_options(command, o);
   add_report_output(command, o.reports);
   text_option(command, "--journal", "FILE",
@@ -74,6 +75,7 @@ void add_options(CLI::App* command, ReplayOptions& o) {
   add_data_option(command, o.data);
   add_inputs_option(command, o);
   add_run_options(command, o);
+  add_accumulate_option(command, o);
   add_memory_option(command, o);
 }
 
@@ -94,6 +96,7 @@ void add_options(CLI::App* command, ContractOptions& o) {
   add_words(command, "OP", o.words, "ops or patterns. For ops of a library or TOML file: this file first", Words::some);
   add_dtype_option(command, o.dtypes);
   add_isolation_options(command, o, "seconds that a call of a library's kernel may take (60)");
+  add_accumulate_option(command, o);
   add_seed_option(command, "seed of the data (1)", o.seed);
 }
 

@@ -19,7 +19,7 @@ struct ListOptions : CaseOptions {
 };
 void add_options(CLI::App* command, ListOptions& o);
 
-struct CheckOptions : CaseOptions, RunningOptions, DumpOptions {
+struct CheckOptions : CaseOptions, RunningOptions, DumpOptions, CoresOptions {
   std::vector<ReportFile> reports = {};
   std::string run_file = {};  ///< file that keeps every result, to go on with or to merge
   int shard = 1, shards = 1;  ///< of the cases only this part
@@ -40,7 +40,7 @@ struct MergeOptions : CommonOptions {
 };
 void add_options(CLI::App* command, MergeOptions& o);
 
-struct ReplayOptions : CaseOptions, RunningOptions {
+struct ReplayOptions : CaseOptions, RunningOptions, CoresOptions {
   std::string save = {};  ///< folder, .safetensors or .npz file for the tensors
 };
 void add_options(CLI::App* command, ReplayOptions& o);
@@ -55,7 +55,7 @@ void add_options(CLI::App* command, CertifyOptions& o);
 struct CompareOptions : CaseOptions, RunningOptions {};
 void add_options(CLI::App* command, CompareOptions& o);
 
-struct ContractOptions : OpOptions, IsolationOptions {
+struct ContractOptions : OpOptions, IsolationOptions, CoresOptions {
   std::vector<Dtype> dtypes = {};  ///< empty: all of the op's contract
   std::uint64_t seed = 1;
 };

@@ -17,9 +17,9 @@ namespace ampcheck::tools {
 
 /// The options of the command that was given.
 using AnyOptions =
-    std::variant<ListOptions, CheckOptions, ReplayOptions, CertifyOptions, FormatsOptions, ExplainOptions, NewOptions,
-                 CompareOptions, KernelGateOptions, AcceptOptions, ReviewOptions, MergeOptions, ContractOptions,
-                 AuditOptions, TrainOptions, TraceOptions, FactsOptions, MemoryOptions, ConfigOptions,
+    std::variant<ListOptions, CheckOptions, ReplayOptions, CertifyOptions, FormatsOptions, MmaOptions, ExplainOptions,
+                 NewOptions, CompareOptions, KernelGateOptions, AcceptOptions, ReviewOptions, MergeOptions,
+                 ContractOptions, AuditOptions, TrainOptions, TraceOptions, FactsOptions, MemoryOptions, ConfigOptions,
                  CompletionOptions, DoctorOptions, VersionOptions>;
 
 /// Reads a command line, and the settings of ampcheck.toml. Text for the user (help) is returned in `help`, and nothing

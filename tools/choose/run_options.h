@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "src/device.h"
 
@@ -17,6 +18,12 @@ struct IsolationOptions {
   bool isolation = true;  ///< in processes of their own
   double timeout = 60;    ///< seconds that a case, or a call, may take there
 };
+
+/// Built-in ops whose products run on the model of a GPU's tensor cores.
+struct CoresOptions {
+  std::string accumulate = {};  ///< "h100", "h100,split=2,promote=4"; empty: fp32 chains
+};
+void add_accumulate_option(CLI::App* command, CoresOptions& o);
 
 struct RunningOptions : IsolationOptions {
   Device device = Device::cpu;

@@ -12,6 +12,7 @@
 #include "src/error.h"
 #include "src/parallel.h"
 #include "tools/choose/check_plan.h"
+#include "tools/choose/cores_choice.h"
 #include "tools/choose/device_choice.h"
 #include "tools/choose/selection.h"
 #include "tools/commands/check_run.h"
@@ -186,11 +187,14 @@ void take_part(const CheckOptions& options, Selection& selection, Files& files) 
 
 ExitCode check_command(const CheckOptions& options) { return check_with(options, nullptr); }
 
-ExitCode check_with(const CheckOptions& options, const MergedRun* merged) {
+ExitCode check_with(const CheckOptions& given, const MergedRun* merged) {
+  CheckOptions options = given;
+  put_on_cores(options, options.accumulate, options.device);
   if (!options.dump.empty() || !options.formula.empty()) return check_dump_command(options);
   require_reports(options.reports, options.json);
   RunFacts facts = begin_run(options, options);
   facts.verbose = options.verbose;
+  facts.accumulate = accumulate_words(options.accumulate);
   if (options.words.empty() && options.plugin_ops.empty())
     facts.hint =
         "Next: see it catch a bug       ampcheck check softmax.dropped_tail\n"

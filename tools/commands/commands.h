@@ -14,6 +14,8 @@ ExitCode check_dump_command(const CheckOptions& options);
 ExitCode replay_command(const ReplayOptions& options);
 ExitCode certify_command(const CertifyOptions& options);
 ExitCode formats_command(const FormatsOptions& options);
+/// `mma GENERATION`: what its tensor cores compute of given vectors.
+ExitCode mma_command(const MmaOptions& options);
 ExitCode explain_command(const ExplainOptions& options);
 ExitCode doctor_command(const DoctorOptions& options);
 ExitCode version_command(const VersionOptions& options);

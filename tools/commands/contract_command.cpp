@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "src/error.h"
+#include "tools/choose/cores_choice.h"
 #include "tools/choose/plugins.h"
 #include "tools/choose/selection.h"
 #include "tools/commands/commands.h"
@@ -98,6 +99,24 @@ std::string order_lines(const ContractReading& r) {
   return out;
 }
 
+/// Whose products the kernel's are, where the formula has products of matrices.
+std::string cores_line(const ContractReading& r) {
+  const checks::CoreReadings& cores = r.cores;
+  if (cores.all.empty()) return "";
+  const auto share = [&](const checks::CoreReading& c) {
+    return fmt::format("{:.1f} %", 100.0 * static_cast<double>(c.equal) / static_cast<double>(cores.told));
+  };
+  const checks::CoreReading& best = cores.all.front();
+  const std::string next =
+      cores.all.size() < 2 ? "" : fmt::format("; next: {}, {}", cores.all[1].words, share(cores.all[1]));
+  if (cores.found() == nullptr)
+    return fmt::format(
+        "  {:<14}no accumulator that is known gives all of the {} elements that tell; nearest: {}, {}{}\n", "matmul",
+        grouped(cores.told), best.words, share(best), next);
+  return fmt::format("  {:<14}{}: gives all of the {} elements that tell bit for bit{}\n", "matmul", best.words,
+                     grouped(cores.told), next);
+}
+
 /// The constant of ampcheck_op.h.
 std::string door_name(const Accumulator& accumulator) {
   std::string out = name(accumulator);  // "bf16", "tensor_core(h100)"
@@ -173,6 +192,7 @@ std::string text_of(const ContractReading& r, const Style& style) {
   std::string out = fmt::format("{}{}{} in {}: {} cases, {} elements\n", style.bold, r.op, style.reset, name(r.storage),
                                 r.cases, grouped(r.elements));
   for (const checks::TensorReading& t : r.tensors) out += tensor_line(r, t);
+  out += cores_line(r);
   out += reading_line("subnormals", r.subnormals) + functions_line(r);
   out += order_lines(r);
   for (const auto& [tensor, shorter] : r.narrow)
@@ -193,7 +213,8 @@ Json readings_json(const std::vector<Reading>& readings) {
 }
 
 Json json_of(const ContractReading& r) {
-  Json orders = Json::array(), narrow = Json::array(), tensors = Json::array();
+  Json orders = Json::array(), narrow = Json::array(), tensors = Json::array(), cores = Json::array();
+  for (const checks::CoreReading& c : r.cores.all) cores.push_back({{"value", c.words}, {"equal", c.equal}});
   for (const checks::TensorReading& t : r.tensors)
     tensors.push_back({{"tensor", t.tensor},
                        {"readings", readings_json(t.accumulators)},
@@ -217,6 +238,8 @@ Json json_of(const ContractReading& r) {
           {"functions", readings_json(r.functions)},
           {"told", r.told},
           {"orders", std::move(orders)},
+          {"cores", std::move(cores)},
+          {"cores_told", r.cores.told},
           {"narrow", std::move(narrow)},
           {"repeats", r.repeats},
           {"explained", r.explained()},
@@ -227,7 +250,8 @@ Json json_of(const ContractReading& r) {
 
 ExitCode contract_command(const ContractOptions& given) {
   ContractOptions options = given;
-  take_only_op(options);
+  put_on_cores(options, options.accumulate, Device::cpu, Declares::no);
+  if (options.accumulate.empty()) take_only_op(options);
   if (options.words.empty()) throw UsageError("[contract] got no op, want one (ampcheck list)");
   if (const auto code = run_in_child(options.plugin_ops, options)) return *code;
   std::vector<ContractReading> found;

@@ -11,6 +11,7 @@
 #include "src/npy.h"
 #include "src/npz.h"
 #include "src/parallel.h"
+#include "tools/choose/cores_choice.h"
 #include "tools/choose/device_choice.h"
 #include "tools/choose/plugins.h"
 #include "tools/choose/selection.h"
@@ -117,11 +118,13 @@ ExitCode replay_command(const ReplayOptions& given) {
   ReplayOptions options = given;
   if (options.words.size() != 1)
     throw UsageError("[replay] got " + std::to_string(options.words.size()) + " case names, want one");
+  put_on_cores(options, options.accumulate, options.device);
   open_data(options);
   const checks::Case item = parse_case(options, options.words.front());
   if (!item.op->plugin.empty()) require_certified(*item.op);
   RunFacts facts = begin_run(options, options);
   facts.planned = 1;
+  facts.accumulate = accumulate_words(options.accumulate);
   if (!options.save.empty() && !is_file(options.save)) make_folder(options.save);
 
   const auto stopped = [&] {

@@ -35,6 +35,7 @@ std::string replay_line(const CaseResult& result, const RunFacts& facts) {
   if (!facts.inputs.empty() && checks::is_file_range(range_of(result.name)))
     out += " --inputs " + shell_word(facts.inputs);
   if (facts.as_written) out += " --as-written";
+  out += facts.accumulate;
   return out;
 }
 

@@ -28,10 +28,11 @@ struct RunFacts {
   std::string device_text;  ///< "no CUDA device: ..." or the device's name
   std::size_t planned = 0;  ///< cases selected
   bool verbose = false;
-  std::string hint = {};    ///< lines after "All clear": what to do next
-  std::string data = {};    ///< --data as given: folder of the real runs' data; empty: the installed one
-  std::string inputs = {};  ///< --inputs as given: file of the user's tensors
-  bool as_written = false;  ///< --as-written
+  std::string hint = {};        ///< lines after "All clear": what to do next
+  std::string data = {};        ///< --data as given: folder of the real runs' data; empty: the installed one
+  std::string inputs = {};      ///< --inputs as given: file of the user's tensors
+  bool as_written = false;      ///< --as-written
+  std::string accumulate = {};  ///< " --accumulate CORES" as given, or nothing
   std::vector<GateLine> gate = {};
   std::string again = {};       ///< the line that re-runs what is no case of its own; empty: `replay`
   std::string again_case = {};  ///< a line that re-runs a case, {} in place of its name; empty: `replay`
