@@ -12,7 +12,8 @@ thread_local std::vector<LaunchFact> facts;
 }  // namespace
 
 void keep_launch_fact(LaunchFact fact) {
-  if (facts.size() < kMost && std::find(facts.begin(), facts.end(), fact) == facts.end()) facts.push_back(std::move(fact));
+  if (facts.size() < kMost && std::find(facts.begin(), facts.end(), fact) == facts.end())
+    facts.push_back(std::move(fact));
 }
 const std::vector<LaunchFact>& launch_facts() { return facts; }
 void forget_launch_facts() { facts.clear(); }

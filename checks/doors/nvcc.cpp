@@ -29,7 +29,8 @@ std::optional<std::string> find_nvcc() {
   const auto there = [](const fs::path& path) { return ::access(path.c_str(), X_OK) == 0; };
   if (const char* const named = std::getenv("NVCC"); named != nullptr && there(named)) return named;
   for (const char* const variable : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* const home = std::getenv(variable); home != nullptr && there(fs::path(home) / "bin/nvcc")) return (fs::path(home) / "bin/nvcc").string();
+    if (const char* const home = std::getenv(variable); home != nullptr && there(fs::path(home) / "bin/nvcc"))
+      return (fs::path(home) / "bin/nvcc").string();
   const char* const path = std::getenv("PATH");
   std::istringstream folders(path == nullptr ? "" : path);
   for (std::string folder; std::getline(folders, folder, ':');)
@@ -104,9 +105,11 @@ std::string ptx_of_cuda(const std::string& path, const std::vector<std::string>&
   if (std::error_code error; fs::is_regular_file(out, error)) return read_all(out);
   const auto nvcc = find_nvcc();
   if (!nvcc)
-    throw EnvironmentError("[kernel] got CUDA source '" + path +
-                           "' and no nvcc (NVCC, CUDA_HOME, PATH), want a CUDA toolkit, or PTX that nvcc -ptx -lineinfo made");
-  const fs::path fresh = folder.path() / (digest_of(key + std::to_string(getpid())).str() + ".new"), said = fresh.string() + ".log";
+    throw EnvironmentError(
+        "[kernel] got CUDA source '" + path +
+        "' and no nvcc (NVCC, CUDA_HOME, PATH), want a CUDA toolkit, or PTX that nvcc -ptx -lineinfo made");
+  const fs::path fresh = folder.path() / (digest_of(key + std::to_string(getpid())).str() + ".new"),
+                 said = fresh.string() + ".log";
   std::vector<std::string> words = {*nvcc, "-ptx", "-lineinfo", "-arch=sm_80"};
   words.insert(words.end(), flags.begin(), flags.end());
   words.insert(words.end(), {path, "-o", fresh.string()});

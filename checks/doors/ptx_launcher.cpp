@@ -24,8 +24,10 @@ std::string text_of(const std::string& path) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path, error);
   std::ifstream in(path, std::ios::binary);
-  if (error || !in) throw EnvironmentError("[kernel] got '" + path + "', which cannot be read, want PTX or CUDA source");
-  if (size > kMostText) throw EnvironmentError("[kernel] got '" + path + "' of " + std::to_string(size) + " bytes, want at most 64 MiB");
+  if (error || !in)
+    throw EnvironmentError("[kernel] got '" + path + "', which cannot be read, want PTX or CUDA source");
+  if (size > kMostText)
+    throw EnvironmentError("[kernel] got '" + path + "' of " + std::to_string(size) + " bytes, want at most 64 MiB");
   std::ostringstream out;
   out << in.rdbuf();
   return out.str();
@@ -83,11 +85,13 @@ void PtxLauncher::resolve() {
     }
     const auto& arguments = description_.call.arguments;
     if (kernel->params.size() != arguments.size())
-      throw Error("arguments of '" + symbol + "', got " + std::to_string(arguments.size()) + ", want " + std::to_string(kernel->params.size()));
+      throw Error("arguments of '" + symbol + "', got " + std::to_string(arguments.size()) + ", want " +
+                  std::to_string(kernel->params.size()));
     for (std::size_t i = 0; i < arguments.size(); ++i)
       if (kernel->params[i].bytes != size_of(arguments[i].type()))
-        throw Error("argument '" + arguments[i].text() + "' of '" + symbol + "', got " + std::to_string(size_of(arguments[i].type())) +
-                    " bytes, want the " + std::to_string(kernel->params[i].bytes) + " that the kernel takes");
+        throw Error("argument '" + arguments[i].text() + "' of '" + symbol + "', got " +
+                    std::to_string(size_of(arguments[i].type())) + " bytes, want the " +
+                    std::to_string(kernel->params[i].bytes) + " that the kernel takes");
   }
 }
 
@@ -101,11 +105,33 @@ std::int32_t PtxLauncher::run(const ac_call& call) {
   }
 }
 
-std::vector<std::uint8_t> PtxLauncher::parameters(const ptx::Routine& kernel, const std::vector<LauncherArgument::Value>& values) const {
+std::vector<std::uint8_t> PtxLauncher::parameters(const ptx::Routine& kernel,
+                                                  const std::vector<LauncherArgument::Value>& values) const {
   std::vector<std::uint8_t> out(kernel.param_bytes + 16);
   for (std::size_t i = 0; i < values.size(); ++i)
-    std::memcpy(out.data() + kernel.param_at[i], &values[i], std::min<std::size_t>(kernel.params[i].bytes, sizeof values[i]));
+    std::memcpy(out.data() + kernel.param_at[i], &values[i],
+                std::min<std::size_t>(kernel.params[i].bytes, sizeof values[i]));
   return out;
+}
+
+void PtxLauncher::add_tensors(const ac_call& call, std::vector<ptx::Region>& regions) const {
+  for (int i = 0; i < call.input_count; ++i) add_region(call.inputs[i], true, regions);
+  const auto results = [&](const ac_tensor* const* list, int count, bool written) {
+    if (list == nullptr) return;
+    for (int i = 0; i < count; ++i) {
+      if (list[i] == nullptr) continue;
+      const bool adds = std::find(description_.accumulates.begin(), description_.accumulates.end(), list[i]->name) !=
+                        description_.accumulates.end();
+      add_region(list[i], !written || adds, regions);
+    }
+  };
+  const bool forward = call.outputs != nullptr;
+  results(call.cotangents, call.output_count, false);
+  results(call.gradient_cotangents, call.input_count, false);
+  results(call.saved, call.saved_count, forward);
+  results(call.outputs, call.output_count, true);
+  results(call.gradients, call.input_count, call.gradient_cotangents == nullptr);
+  results(call.cotangent_gradients, call.output_count, true);
 }
 
 void PtxLauncher::launch(const ac_call& call) {
@@ -116,41 +142,30 @@ void PtxLauncher::launch(const ac_call& call) {
   const ptx::Routine& kernel = *program.entry(symbol);
   ArgumentContext context{call, names_};
   ptx::Launch launch;
-  for (int i = 0; i < call.input_count; ++i) add_region(call.inputs[i], true, launch.regions);
-  const auto results = [&](const ac_tensor* const* list, int count, bool written) {
-    if (list == nullptr) return;
-    for (int i = 0; i < count; ++i) {
-      if (list[i] == nullptr) continue;
-      const bool adds = std::find(description_.accumulates.begin(), description_.accumulates.end(), list[i]->name) != description_.accumulates.end();
-      add_region(list[i], !written || adds, launch.regions);
-    }
-  };
-  const bool forward = call.outputs != nullptr;
-  results(call.cotangents, call.output_count, false);
-  results(call.gradient_cotangents, call.input_count, false);
-  results(call.saved, call.saved_count, forward);
-  results(call.outputs, call.output_count, true);
-  results(call.gradients, call.input_count, call.gradient_cotangents == nullptr);
-  results(call.cotangent_gradients, call.output_count, true);
+  add_tensors(call, launch.regions);
   std::vector<std::uint8_t> workspace;
   if (description_.call.workspace) {
     const double bytes = description_.call.workspace->evaluate(context, true);
-    if (!(bytes >= 0 && bytes <= kMostWorkspace)) throw Error("workspace, got " + std::to_string(bytes) + " bytes, want 0 to 2^34");
+    if (!(bytes >= 0 && bytes <= kMostWorkspace))
+      throw Error("workspace, got " + std::to_string(bytes) + " bytes, want 0 to 2^34");
     workspace.assign(static_cast<std::size_t>(bytes) + 256, 0xff);
     context.workspace_bytes = static_cast<std::int64_t>(bytes);
     context.workspace = workspace.data() + ((256 - reinterpret_cast<std::uintptr_t>(workspace.data()) % 256) & 255);
-    launch.regions.push_back({"workspace", reinterpret_cast<std::uintptr_t>(context.workspace), static_cast<std::uint64_t>(bytes), false});
+    launch.regions.push_back(
+        {"workspace", reinterpret_cast<std::uintptr_t>(context.workspace), static_cast<std::uint64_t>(bytes), false});
   }
   std::vector<LauncherArgument::Value> values;
   for (const LauncherArgument& argument : description_.call.arguments) {
     if (argument.narrowed(call) != nullptr)
-      throw Error("argument '" + argument.text() + "', got an index in int32, want int64: device ptx passes indices as they are");
+      throw Error("argument '" + argument.text() +
+                  "', got an index in int32, want int64: device ptx passes indices as they are");
     values.push_back(argument.evaluate(context));
   }
   launch.params = parameters(kernel, values);
   const auto extent = [&](const ArgumentValue& value, const char* what) {
     const double out = value.evaluate(context, true);
-    if (!(out >= 0 && out <= 4294967295.0)) throw Error(std::string(what) + ", got " + std::to_string(out) + ", want 0 to 2^32 - 1");
+    if (!(out >= 0 && out <= 4294967295.0))
+      throw Error(std::string(what) + ", got " + std::to_string(out) + ", want 0 to 2^32 - 1");
     return static_cast<std::uint32_t>(out);
   };
   for (std::size_t i = 0; i < 3; ++i) {

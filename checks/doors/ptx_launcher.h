@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU kernel that runs on the CPU: PTX, or CUDA source that the user's own nvcc turns into PTX. A TOML file says how it is
-// launched; to the rest of the checks it is a kernel of the C door. What the simulated GPU sees goes to launch_notes.
+// A GPU kernel that runs on the CPU: PTX, or CUDA source that the user's own nvcc turns into PTX. A TOML file says how
+// it is launched; to the rest of the checks it is a kernel of the C door. What the simulated GPU sees goes to
+// launch_notes.
 #pragma once
 
 #include <array>
@@ -49,7 +50,9 @@ class PtxLauncher : public OpLauncher {
 
  private:
   void launch(const ac_call& call);
-  std::vector<std::uint8_t> parameters(const ptx::Routine& kernel, const std::vector<LauncherArgument::Value>& values) const;
+  void add_tensors(const ac_call& call, std::vector<ptx::Region>& regions) const;
+  std::vector<std::uint8_t> parameters(const ptx::Routine& kernel,
+                                       const std::vector<LauncherArgument::Value>& values) const;
 
   PtxLaunchDescription description_;
   const ArgumentNames& names_;

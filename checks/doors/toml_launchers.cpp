@@ -125,7 +125,8 @@ class LauncherReader {
   std::unique_ptr<OpLauncher> launcher(const char* pass, const OpSignature& signature, const ArgumentNames& names) {
     if (root_.find(pass) == nullptr) {
       const bool backward = std::string_view(pass) == "backward";
-      file_.fail({}, std::string(pass) + ", got none, want a table [" + pass + "] with " + (module_ == nullptr ? "symbol" : "kernel") + " and arguments" +
+      file_.fail({}, std::string(pass) + ", got none, want a table [" + pass + "] with " +
+                         (module_ == nullptr ? "symbol" : "kernel") + " and arguments" +
                          (backward ? " (or gradient = false for every input)" : ""));
     }
     if (module_ != nullptr) return kernel(pass, signature, names);
@@ -190,7 +191,8 @@ class LauncherReader {
   ArgumentValue extent(const TomlNode& node, const ArgumentNames& names) const {
     if (node.kind == TomlNode::Kind::integer) return ArgumentValue::parse(std::to_string(node.integer), names);
     if (node.kind != TomlNode::Kind::text)
-      file_.fail(node.place, std::string("extent, got ") + kind_name(node.kind) + ", want a number or a text such as \"(D + 255) / 256\"");
+      file_.fail(node.place, std::string("extent, got ") + kind_name(node.kind) +
+                                 ", want a number or a text such as \"(D + 255) / 256\"");
     return argument(node.place, [&] { return ArgumentValue::parse(node.text, names); });
   }
 

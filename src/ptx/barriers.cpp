@@ -84,14 +84,17 @@ void Machine::release(std::uint32_t id, Barrier& barrier) {
   if (barrier.at.size() > 1 && barrier.wanted == 0) {
     std::vector<std::string> places;
     for (const std::uint32_t at : barrier.at)
-      if (const std::string place = place_of(at); std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
+      if (const std::string place = place_of(at); std::find(places.begin(), places.end(), place) == places.end())
+        places.push_back(place);
     const auto& [warp, mask] = barrier.arrived.front();
-    note(Code::ac604, "divergent barrier", program_.code[barrier.at[0]],
-         [&, w = warp, lanes = mask] {
-           return "threads of a block stand at different barriers (" + listed(places) + ") and take them for one: the first that came is " +
-                  thread_text(*block_.warps[w], std::countr_zero(lanes));
-         },
-         barrier.at[1]);
+    note(
+        Code::ac604, "divergent barrier", program_.code[barrier.at[0]],
+        [&, w = warp, lanes = mask] {
+          return "threads of a block stand at different barriers (" + listed(places) +
+                 ") and take them for one: the first that came is " +
+                 thread_text(*block_.warps[w], std::countr_zero(lanes));
+        },
+        barrier.at[1]);
   }
   const std::uint32_t now = ++block_.clock;
   std::vector<std::uint32_t> joined(warps_, 0), members;
@@ -99,7 +102,8 @@ void Machine::release(std::uint32_t id, Barrier& barrier) {
   std::sort(members.begin(), members.end());
   members.erase(std::unique(members.begin(), members.end()), members.end());
   for (const std::uint32_t member : members)
-    for (std::uint32_t other = 0; other < warps_; ++other) joined[other] = std::max(joined[other], block_.warps[member]->known[other]);
+    for (std::uint32_t other = 0; other < warps_; ++other)
+      joined[other] = std::max(joined[other], block_.warps[member]->known[other]);
   for (const std::uint32_t member : members) joined[member] = now;
   for (const std::uint32_t member : members) {
     WarpState& w = *block_.warps[member];
@@ -133,11 +137,34 @@ void Machine::explain_stall() {
   for (const auto& [id, barrier] : block_.barriers) {
     if (barrier.at.empty()) continue;
     at = barrier.at[0];
-    waits.push_back(std::to_string(barrier.threads) + " threads at " + place_of(at) + " for barrier " + std::to_string(id) +
+    waits.push_back(std::to_string(barrier.threads) + " threads at " + place_of(at) + " for barrier " +
+                    std::to_string(id) +
                     (barrier.wanted != 0 ? ", which " + std::to_string(barrier.wanted) + " have to reach" : ""));
   }
   note(Code::ac604, "divergent barrier", program_.code[at], [&] { return "the block cannot go on: " + listed(waits); });
   stopped_ = true;
+}
+
+/// The function that the first lane calls; lanes that call another one come here again. False: it is none.
+bool Machine::by_address(WarpState& w, const Instruction& in, Mask active, std::uint32_t& target) {
+  Group& here = w.groups[0];
+  const std::uint64_t* const to = w.lanes<std::uint64_t>(in.from[0]);
+  const std::uint64_t wanted = to[std::countr_zero(active)];
+  Mask same = 0;
+  for (Mask rest = active; rest != 0; rest &= rest - 1)
+    if (to[std::countr_zero(rest)] == wanted) same |= Mask{1} << std::countr_zero(rest);
+  if (same != here.mask) {
+    Group rest = here;
+    rest.mask &= ~same;
+    here.mask = same;
+    w.groups.push_back(std::move(rest));
+  }
+  target = static_cast<std::uint32_t>(wanted - kCodeWindow);
+  if (wanted >= kCodeWindow && wanted - kCodeWindow < program_.functions.size()) return true;
+  note(Code::ac603, "out of bounds", in,
+       [&] { return "calls an address that is no function (" + thread_text(w, std::countr_zero(active)) + ")"; });
+  stopped_ = true;
+  return false;
 }
 
 void Machine::call(WarpState& w, Group& group, const Instruction& in, Mask active) {
@@ -152,27 +179,8 @@ void Machine::call(WarpState& w, Group& group, const Instruction& in, Mask activ
       return;
     }
   }
-  Group& here = w.groups[0];
   std::uint32_t target = in.target;
-  if (in.from[0] != kNone) {  // by address: lanes that call another function come here again
-    const std::uint64_t* const to = w.lanes<std::uint64_t>(in.from[0]);
-    const std::uint64_t wanted = to[std::countr_zero(active)];
-    Mask same = 0;
-    for (Mask rest = active; rest != 0; rest &= rest - 1)
-      if (to[std::countr_zero(rest)] == wanted) same |= Mask{1} << std::countr_zero(rest);
-    if (same != here.mask) {
-      Group rest = here;
-      rest.mask &= ~same;
-      here.mask = active = same;
-      w.groups.push_back(std::move(rest));
-    }
-    target = static_cast<std::uint32_t>(wanted - kCodeWindow);
-    if (wanted < kCodeWindow || target >= program_.functions.size()) {
-      note(Code::ac603, "out of bounds", in, [&] { return "calls an address that is no function (" + thread_text(w, std::countr_zero(active)) + ")"; });
-      stopped_ = true;
-      return;
-    }
-  }
+  if (in.from[0] != kNone && !by_address(w, in, active, target)) return;
   Group& caller = w.groups[0];
   const Routine& callee = program_.functions[target];
   w.mask = caller.mask;
@@ -183,16 +191,19 @@ void Machine::call(WarpState& w, Group& group, const Instruction& in, Mask activ
     ++caller.at;
     return;
   }
-  const bool again = std::any_of(caller.frames.begin(), caller.frames.end(), [&](const Frame& f) { return f.function == target; });
+  const bool again =
+      std::any_of(caller.frames.begin(), caller.frames.end(), [&](const Frame& f) { return f.function == target; });
   if (again || caller.frames.size() >= kMostFrames)
-    throw PtxError("[" + program_.text.path + ":" + std::to_string(in.line) + "] got a function that calls itself, '" + callee.name +
-                   "', which device ptx does not run");
+    throw PtxError("[" + program_.text.path + ":" + std::to_string(in.line) + "] got a function that calls itself, '" +
+                   callee.name + "', which device ptx does not run");
   const std::uint32_t* extra = &program_.extra[in.more];
   const std::uint32_t arguments = *extra++;
   for (std::uint32_t k = 0; k < arguments && k < callee.param_at.size(); ++k)
     for (Mask rest = caller.mask; rest != 0; rest &= rest - 1) {
-      std::uint8_t* const own = w.local.data() + static_cast<std::size_t>(std::countr_zero(rest)) * program_.local_bytes;
-      std::memmove(own + callee.param_at[k], own + extra[2 * k], std::min<std::uint64_t>(extra[2 * k + 1], callee.params[k].bytes));
+      std::uint8_t* const own =
+          w.local.data() + static_cast<std::size_t>(std::countr_zero(rest)) * program_.local_bytes;
+      std::memmove(own + callee.param_at[k], own + extra[2 * k],
+                   std::min<std::uint64_t>(extra[2 * k + 1], callee.params[k].bytes));
     }
   caller.frames.push_back({caller.at, target});
   caller.at = callee.first;
@@ -206,8 +217,10 @@ void Machine::give_back(WarpState& w, const Frame& frame, Mask lanes) {
   const std::uint32_t results = *extra++;
   for (std::uint32_t k = 0; k < results && k < callee.return_at.size(); ++k)
     for (Mask rest = lanes; rest != 0; rest &= rest - 1) {
-      std::uint8_t* const own = w.local.data() + static_cast<std::size_t>(std::countr_zero(rest)) * program_.local_bytes;
-      std::memmove(own + extra[2 * k], own + callee.return_at[k], std::min<std::uint64_t>(extra[2 * k + 1], callee.returns[k].bytes));
+      std::uint8_t* const own =
+          w.local.data() + static_cast<std::size_t>(std::countr_zero(rest)) * program_.local_bytes;
+      std::memmove(own + extra[2 * k], own + callee.return_at[k],
+                   std::min<std::uint64_t>(extra[2 * k + 1], callee.returns[k].bytes));
     }
 }
 

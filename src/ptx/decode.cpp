@@ -20,21 +20,26 @@ T aligned(T at, T align) {
 }  // namespace
 
 bool find_type(std::string_view word, Type& out) {
-  constexpr Type kNamed[] = {{'p', 1, 1, "pred"},   {'f', 16, 2, "f16x2"}, {'h', 16, 1, "bf16"},    {'h', 16, 2, "bf16x2"},
-                             {'b', 32, 1, "tf32"},  {'x', 8, 2, "e4m3x2"}, {'x', 8, 2, "e5m2x2"},   {'x', 8, 1, "e4m3"},
-                             {'x', 8, 1, "e5m2"}};
+  constexpr Type kNamed[] = {{'p', 1, 1, "pred"},    {'f', 16, 2, "f16x2"}, {'h', 16, 1, "bf16"},
+                             {'h', 16, 2, "bf16x2"}, {'b', 32, 1, "tf32"},  {'x', 8, 2, "e4m3x2"},
+                             {'x', 8, 2, "e5m2x2"},  {'x', 8, 1, "e4m3"},   {'x', 8, 1, "e5m2"}};
   for (const Type& known : kNamed)
     if (known.word == word) {
       out = known;
       return true;
     }
-  if (word.size() < 2 || word.size() > 4 || std::string_view("busf").find(word[0]) == std::string_view::npos) return false;
+  if (word.size() < 2 || word.size() > 4 || std::string_view("busf").find(word[0]) == std::string_view::npos)
+    return false;
   int bits = 0;
   const auto [end, error] = std::from_chars(word.data() + 1, word.data() + word.size(), bits);
   if (error != std::errc() || end != word.data() + word.size()) return false;
   if (bits != 8 && bits != 16 && bits != 32 && bits != 64 && bits != 128) return false;
   out = {word[0], bits, 1, word};
   return true;
+}
+
+bool one_of(std::string_view word, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
 }
 
 bool Words::take(std::string_view word) {
@@ -59,7 +64,8 @@ std::string Words::left() const {
   return "";
 }
 
-Decoder::Decoder(Module module, const DecodeOptions& options) : options_(options), program_(std::make_shared<Program>()) {
+Decoder::Decoder(Module module, const DecodeOptions& options)
+    : options_(options), program_(std::make_shared<Program>()) {
   program_->text = std::move(module);
 }
 
@@ -79,6 +85,17 @@ void Decoder::want_operands(std::size_t least, std::size_t most) const {
          (most == least ? "" : " to " + std::to_string(most)));
 }
 
+void Decoder::want_all(const Words& words) const {
+  if (const std::string left = words.left(); !left.empty())
+    fail("got '." + left + "' of " + statement_->words[0] + ", which device ptx does not run here");
+}
+
+void Decoder::results_and_values(Instruction& in, const Type& t, std::size_t values) {
+  want_operands(values + 1, values + 1);
+  in.to[0] = result(operand(0), t);
+  for (std::size_t i = 0; i < values; ++i) in.from[i] = value(operand(i + 1), t);
+}
+
 // ---- layout ----
 
 Slot Decoder::new_register(int bits) {
@@ -94,18 +111,23 @@ void Decoder::specials() {
   Specials& s = program_->specials;
   for (auto* const three : {&s.tid, &s.ntid, &s.ctaid, &s.nctaid})
     for (Slot& slot : *three) slot = new_register(32);
-  for (Slot* const one : {&s.lane, &s.warp, &s.warps, &s.lanes_below, &s.lanes_up_to, &s.lanes_from, &s.lanes_above, &s.equal,
-                          &s.dynamic_shared, &s.all_shared})
+  for (Slot* const one : {&s.lane, &s.warp, &s.warps, &s.lanes_below, &s.lanes_up_to, &s.lanes_from, &s.lanes_above,
+                          &s.equal, &s.dynamic_shared, &s.all_shared})
     *one = new_register(32);
 }
 
 bool Decoder::special(const std::string& name, Slot& out) const {
   const Specials& s = program_->specials;
-  const std::pair<const char*, Slot> kOnes[] = {
-      {"%laneid", s.lane},           {"%warpid", s.warp},          {"%nwarpid", s.warps},
-      {"%lanemask_lt", s.lanes_below}, {"%lanemask_le", s.lanes_up_to}, {"%lanemask_ge", s.lanes_from},
-      {"%lanemask_gt", s.lanes_above}, {"%lanemask_eq", s.equal},  {"%dynamic_smem_size", s.dynamic_shared},
-      {"%total_smem_size", s.all_shared}};
+  const std::pair<const char*, Slot> kOnes[] = {{"%laneid", s.lane},
+                                                {"%warpid", s.warp},
+                                                {"%nwarpid", s.warps},
+                                                {"%lanemask_lt", s.lanes_below},
+                                                {"%lanemask_le", s.lanes_up_to},
+                                                {"%lanemask_ge", s.lanes_from},
+                                                {"%lanemask_gt", s.lanes_above},
+                                                {"%lanemask_eq", s.equal},
+                                                {"%dynamic_smem_size", s.dynamic_shared},
+                                                {"%total_smem_size", s.all_shared}};
   for (const auto& [word, slot] : kOnes)
     if (name == word) {
       out = slot;
@@ -114,7 +136,8 @@ bool Decoder::special(const std::string& name, Slot& out) const {
   const std::pair<const char*, const Slot*> kThrees[] = {
       {"%tid.", s.tid}, {"%ntid.", s.ntid}, {"%ctaid.", s.ctaid}, {"%nctaid.", s.nctaid}};
   for (const auto& [head, slots] : kThrees)
-    if (name.starts_with(head) && name.size() == std::string_view(head).size() + 1 && name.back() >= 'x' && name.back() <= 'z') {
+    if (name.starts_with(head) && name.size() == std::string_view(head).size() + 1 && name.back() >= 'x' &&
+        name.back() <= 'z') {
       out = slots[name.back() - 'x'];
       return true;
     }
@@ -135,10 +158,12 @@ void Decoder::lay_out_globals() {
     if (variable.space != Space::global && variable.space != Space::constant)
       fail("got the variable '" + variable.name + "' of the module in local memory, want it in a function");
     // A gap behind each, so that what runs over one does not meet the next.
-    const std::uint64_t at = aligned<std::uint64_t>(program_->globals.size() + 64, std::max<std::uint64_t>(variable.align, 64));
+    const std::uint64_t at =
+        aligned<std::uint64_t>(program_->globals.size() + 64, std::max<std::uint64_t>(variable.align, 64));
     if (at + variable.bytes > (std::uint64_t{1} << 30)) fail("got more than 1 GiB of variables");
     program_->globals.resize(at + variable.bytes);
-    std::copy(variable.initial.begin(), variable.initial.end(), program_->globals.begin() + static_cast<std::ptrdiff_t>(at));
+    std::copy(variable.initial.begin(), variable.initial.end(),
+              program_->globals.begin() + static_cast<std::ptrdiff_t>(at));
     program_->global_names.push_back({variable.name, at, variable.bytes, variable.space == Space::constant});
     module_places_[variable.name] = {variable.space, kGlobalWindow + at};
   }
@@ -258,7 +283,8 @@ Slot Decoder::named_value(const Operand& operand, bool wide) {
     const int bits = function_->registers[found->second].bits;
     if (bits == 1) fail("got the predicate " + operand.name + ", want a register");
     if ((bits == 64) != wide)
-      fail("got register " + operand.name + " of " + std::to_string(bits) + " bits, want one of " + (wide ? "64" : "32"));
+      fail("got register " + operand.name + " of " + std::to_string(bits) + " bits, want one of " +
+           (wide ? "64" : "32"));
     return registers_[function_at_][found->second];
   }
   if (Slot out = 0; special(operand.name, out)) {
@@ -303,7 +329,8 @@ Slot Decoder::result(const Operand& operand, const Type& as) {
 Slot Decoder::predicate(const Operand& operand) {
   if (operand.kind == Operand::Kind::integer) return mask_constant(operand.number != 0 ? kAll : 0);
   const auto found = function_->register_index.find(operand.name);
-  if (operand.kind != Operand::Kind::name || found == function_->register_index.end() || function_->registers[found->second].bits != 1)
+  if (operand.kind != Operand::Kind::name || found == function_->register_index.end() ||
+      function_->registers[found->second].bits != 1)
     fail("got '" + operand.name + "', want a predicate");
   return registers_[function_at_][found->second];
 }
@@ -322,7 +349,8 @@ void Decoder::address(const Operand& operand, Space& space, Instruction& in) {
   }
   if (const auto found = function_->register_index.find(operand.name); found != function_->register_index.end()) {
     const int bits = function_->registers[found->second].bits;
-    if (bits != 32 && bits != 64) fail("got register " + operand.name + " of " + std::to_string(bits) + " bits as an address, want 64");
+    if (bits != 32 && bits != 64)
+      fail("got register " + operand.name + " of " + std::to_string(bits) + " bits as an address, want 64");
     if (space == Space::param) fail("got a parameter by an address in a register, want its name");
     in.narrow_address = bits == 32;
     in.from[0] = registers_[function_at_][found->second];
@@ -350,10 +378,12 @@ void Decoder::one(const Statement& statement, Instruction& in) {
     in.guard = predicate(guard);
   }
   const auto keep_guard = [&] { in.guard_negated = statement.guard_negated; };
-  for (const auto decode_part : {&decode_move, &decode_memory, &decode_integer, &decode_float, &decode_half, &decode_compare,
-                                 &decode_convert, &decode_bits, &decode_warp, &decode_atomic, &decode_matrix, &decode_flow})
+  for (const auto decode_part :
+       {&decode_move, &decode_memory, &decode_integer, &decode_float, &decode_half, &decode_compare, &decode_convert,
+        &decode_bits, &decode_warp, &decode_atomic, &decode_matrix, &decode_flow})
     if (decode_part(*this, in)) return keep_guard();
-  fail("got unknown instruction '" + statement.text() + "', want one of PTX that device ptx runs (ampcheck explain gpu-kernels)");
+  fail("got unknown instruction '" + statement.text() +
+       "', want one of PTX that device ptx runs (ampcheck explain gpu-kernels)");
 }
 
 void Decoder::branch_targets(const Function& function, const Statement& statement, Instruction& in) {

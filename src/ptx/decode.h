@@ -2,6 +2,7 @@
 // What the parts of the decoder share: operands to slots, types, and complaints with their line.
 #pragma once
 
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <string_view>
@@ -38,6 +39,7 @@ class Words {
 };
 
 bool find_type(std::string_view word, Type& out);
+bool one_of(std::string_view word, std::initializer_list<std::string_view> words);
 
 class Decoder {
  public:
@@ -50,6 +52,10 @@ class Decoder {
   const Operand& operand(std::size_t i) const;
   std::size_t operands() const { return statement_->operands.size(); }
   void want_operands(std::size_t least, std::size_t most) const;
+  /// Fails for a word that nobody took.
+  void want_all(const Words& words) const;
+  /// The result and operands of one type.
+  void results_and_values(Instruction& in, const Type& t, std::size_t values);
   const DecodeOptions& options() const { return options_; }
   Program& program() { return *program_; }
   const Module& module() const { return program_->text; }
@@ -58,7 +64,7 @@ class Decoder {
   /// is meant.
   Slot value(const Operand& operand, const Type& as);
   Slot result(const Operand& operand, const Type& as);
-  Slot predicate(const Operand& operand);      ///< to read; a negated one is not taken
+  Slot predicate(const Operand& operand);  ///< to read; a negated one is not taken
   Slot predicate_result(const Operand& operand);
   Slot constant(std::uint64_t bits, bool wide);
   Slot mask_constant(Mask mask);
@@ -89,7 +95,7 @@ class Decoder {
   const Function* function_ = nullptr;
   std::size_t function_at_ = 0;
   const Statement* statement_ = nullptr;
-  std::vector<std::vector<Slot>> registers_;              ///< by function
+  std::vector<std::vector<Slot>> registers_;                                    ///< by function
   std::vector<std::map<std::string, std::pair<Space, std::uint64_t>>> places_;  ///< variables of each function
   std::map<std::string, std::pair<Space, std::uint64_t>> module_places_;
   std::unordered_map<std::uint64_t, Slot> narrow_, wide_;

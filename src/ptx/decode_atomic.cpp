@@ -20,7 +20,8 @@ T changed(T old, T b, T c, How how) {
     return how == How::maximum ? extremum<T, true, false>(old, b) : b;
   } else {
     switch (how) {
-      case How::add: return static_cast<T>(static_cast<std::make_unsigned_t<T>>(old) + static_cast<std::make_unsigned_t<T>>(b));
+      case How::add:
+        return static_cast<T>(static_cast<std::make_unsigned_t<T>>(old) + static_cast<std::make_unsigned_t<T>>(b));
       case How::minimum: return std::min(old, b);
       case How::maximum: return std::max(old, b);
       case How::inc: return old >= b ? T{0} : static_cast<T>(old + 1);
@@ -36,7 +37,8 @@ T changed(T old, T b, T c, How how) {
 }
 
 std::uint64_t address_of(const Warp& w, const Instruction& in, int lane) {
-  std::uint64_t out = in.narrow_address ? w.lanes<std::uint32_t>(in.from[0])[lane] : w.lanes<std::uint64_t>(in.from[0])[lane];
+  std::uint64_t out =
+      in.narrow_address ? w.lanes<std::uint32_t>(in.from[0])[lane] : w.lanes<std::uint64_t>(in.from[0])[lane];
   out += static_cast<std::uint64_t>(in.number);
   if (in.space == Space::shared) out = kSharedWindow + (out & 0xffffffffu);
   return out;
@@ -62,7 +64,8 @@ void atomically(Warp& w, const Instruction& in, F change) {
 
 template <class T>
 void of_number(Warp& w, const Instruction& in) {
-  using U = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
+  using U = std::conditional_t<sizeof(T) == 8, std::uint64_t,
+                               std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
   atomically<U>(w, in, [how = static_cast<How>(in.target)](U old, U b, U c) {
     return static_cast<U>(put<T>(changed<T>(taken<T>(old), taken<T>(b), taken<T>(c), how)));
   });
@@ -74,7 +77,8 @@ H half_sum(H a, H b) {
 }
 template <class H>
 void of_half(Warp& w, const Instruction& in) {
-  atomically<std::uint16_t>(w, in, [](std::uint16_t old, std::uint16_t b, std::uint16_t) { return half_sum(H{old}, H{b}).bits; });
+  atomically<std::uint16_t>(
+      w, in, [](std::uint16_t old, std::uint16_t b, std::uint16_t) { return half_sum(H{old}, H{b}).bits; });
 }
 template <class H>
 void of_pair(Warp& w, const Instruction& in) {
@@ -99,16 +103,19 @@ Execute chosen(const Type& t, How how) {
 bool decode_atomic(Decoder& d, Instruction& in) {
   const std::string& root = d.statement().words[0];
   if (root != "atom" && root != "red") return false;
-  if (d.statement().words.size() > 1 && d.statement().words[1] == "async") d.fail("got red.async, which device ptx does not run");
+  if (d.statement().words.size() > 1 && d.statement().words[1] == "async")
+    d.fail("got red.async, which device ptx does not run");
   Words words(d.statement().words);
-  for (const char* word : {"relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "noftz", "L2::cache_hint"}) words.take(word);
+  for (const char* word :
+       {"relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "noftz", "L2::cache_hint"})
+    words.take(word);
   if (words.take("shared") || words.take("shared::cta"))
     in.space = Space::shared;
   else if (words.take("global"))
     in.space = Space::global;
-  constexpr std::pair<const char*, How> kHows[] = {{"add", How::add}, {"min", How::minimum}, {"max", How::maximum},   {"inc", How::inc},
-                                                   {"dec", How::dec}, {"and", How::band},    {"or", How::bor},        {"xor", How::bxor},
-                                                   {"exch", How::exchange}, {"cas", How::swap}};
+  constexpr std::pair<const char*, How> kHows[] = {
+      {"add", How::add},  {"min", How::minimum}, {"max", How::maximum}, {"inc", How::inc},       {"dec", How::dec},
+      {"and", How::band}, {"or", How::bor},      {"xor", How::bxor},    {"exch", How::exchange}, {"cas", How::swap}};
   How how = How::add;
   bool found = false;
   for (const auto& [word, what] : kHows)
@@ -117,12 +124,14 @@ bool decode_atomic(Decoder& d, Instruction& in) {
       found = true;
     }
   Type t;
-  if (!found || !words.take_type(t)) d.fail("got '" + d.statement().text() + "', an atomic that device ptx does not run");
+  if (!found || !words.take_type(t))
+    d.fail("got '" + d.statement().text() + "', an atomic that device ptx does not run");
   const bool result = root == "atom";
   const std::size_t first = result ? 1 : 0, wanted = first + (how == How::swap ? 3 : 2);
   d.want_operands(wanted, wanted + 1);
   if (result && d.operand(0).kind != Operand::Kind::sink) in.to[0] = d.result(d.operand(0), t);
-  if (d.operand(first + 1).kind == Operand::Kind::list) d.fail("got an atomic of a vector, which device ptx does not run");
+  if (d.operand(first + 1).kind == Operand::Kind::list)
+    d.fail("got an atomic of a vector, which device ptx does not run");
   d.address(d.operand(first), in.space, in);
   in.from[1] = d.value(d.operand(first + 1), t);
   if (how == How::swap) in.from[2] = d.value(d.operand(first + 2), t);
@@ -130,7 +139,7 @@ bool decode_atomic(Decoder& d, Instruction& in) {
   in.target = static_cast<std::uint32_t>(how);
   in.run = chosen(t, how);
   if (in.run == nullptr) d.fail("got '" + d.statement().text() + "' of a type that it does not have");
-  if (const std::string left = words.left(); !left.empty()) d.fail("got '." + left + "', which device ptx does not run here");
+  d.want_all(words);
   return true;
 }
 

@@ -70,14 +70,14 @@ void logic_of_predicates(Warp& w, const Instruction& in) {
 
 void lop3(Warp& w, const Instruction& in) {
   const std::uint32_t *const a = w.lanes<std::uint32_t>(in.from[0]), *const b = w.lanes<std::uint32_t>(in.from[1]),
-                            *const c = w.lanes<std::uint32_t>(in.from[2]);
+                             *const c = w.lanes<std::uint32_t>(in.from[2]);
   const auto table = static_cast<std::uint32_t>(in.number);
   into<std::uint32_t>(w, in.to[0], [=](int i) {
     std::uint32_t out = 0;
     for (std::uint32_t row = 0; row < 8; ++row)
-      out |= (table >> row & 1u) == 0 ? 0u
-                                      : ((row & 4) != 0 ? a[i] : ~a[i]) & ((row & 2) != 0 ? b[i] : ~b[i]) &
-                                            ((row & 1) != 0 ? c[i] : ~c[i]);
+      out |= (table >> row & 1u) == 0
+                 ? 0u
+                 : ((row & 4) != 0 ? a[i] : ~a[i]) & ((row & 2) != 0 ? b[i] : ~b[i]) & ((row & 1) != 0 ? c[i] : ~c[i]);
     return out;
   });
 }
@@ -85,7 +85,7 @@ void lop3(Warp& w, const Instruction& in) {
 /// shf: the 64 bits b:a shifted; number: bit 0 right, bit 1 clamp.
 void funnel(Warp& w, const Instruction& in) {
   const std::uint32_t *const a = w.lanes<std::uint32_t>(in.from[0]), *const b = w.lanes<std::uint32_t>(in.from[1]),
-                            *const c = w.lanes<std::uint32_t>(in.from[2]);
+                             *const c = w.lanes<std::uint32_t>(in.from[2]);
   const bool right = (in.number & 1) != 0, clamp = (in.number & 2) != 0;
   into<std::uint32_t>(w, in.to[0], [=](int i) {
     const std::uint32_t by = clamp ? std::min(c[i], 32u) : c[i] & 31u;
@@ -97,7 +97,7 @@ void funnel(Warp& w, const Instruction& in) {
 /// prmt in its default mode: each nibble of c picks a byte of b:a, its top bit spreads the sign.
 void permute(Warp& w, const Instruction& in) {
   const std::uint32_t *const a = w.lanes<std::uint32_t>(in.from[0]), *const b = w.lanes<std::uint32_t>(in.from[1]),
-                            *const c = w.lanes<std::uint32_t>(in.from[2]);
+                             *const c = w.lanes<std::uint32_t>(in.from[2]);
   into<std::uint32_t>(w, in.to[0], [=](int i) {
     const std::uint64_t both = std::uint64_t{b[i]} << 32 | a[i];
     std::uint32_t out = 0;
@@ -122,7 +122,8 @@ void extract(Warp& w, const Instruction& in) {
     if (count == 0) return T{0};
     const std::uint32_t top = std::min(from + count - 1, bits - 1);
     const bool sign = std::is_signed_v<T> && (static_cast<std::make_unsigned_t<T>>(value) >> top & 1u) != 0;
-    std::uint64_t out = from >= bits ? 0 : static_cast<std::uint64_t>(static_cast<std::make_unsigned_t<T>>(value)) >> from;
+    std::uint64_t out =
+        from >= bits ? 0 : static_cast<std::uint64_t>(static_cast<std::make_unsigned_t<T>>(value)) >> from;
     const std::uint32_t kept = from >= bits ? 0 : std::min(count, bits - from);
     const std::uint64_t low = kept >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << kept) - 1;
     out = (out & low) | (sign ? ~low : 0);
@@ -140,7 +141,8 @@ void insert(Warp& w, const Instruction& in) {
     if (from >= bits || count == 0) return static_cast<T>(b[i]);
     const std::uint64_t ones = count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
     const std::uint64_t mask = ones << from;
-    return static_cast<T>((static_cast<std::uint64_t>(a[i]) << from & mask) | (static_cast<std::uint64_t>(b[i]) & ~mask));
+    return static_cast<T>((static_cast<std::uint64_t>(a[i]) << from & mask) |
+                          (static_cast<std::uint64_t>(b[i]) & ~mask));
   });
 }
 
@@ -180,7 +182,7 @@ struct Highest {
 template <bool two_ways, bool high>
 void dot_product(Warp& w, const Instruction& in) {
   const std::uint32_t *const a = w.lanes<std::uint32_t>(in.from[0]), *const b = w.lanes<std::uint32_t>(in.from[1]),
-                            *const c = w.lanes<std::uint32_t>(in.from[2]);
+                             *const c = w.lanes<std::uint32_t>(in.from[2]);
   const bool a_signed = (in.number & 1) != 0, b_signed = (in.number & 2) != 0;
   const auto byte = [](std::uint32_t v, int k, bool s) {
     const std::uint32_t out = v >> (8 * k) & 255u;
@@ -256,11 +258,17 @@ bool shift_instruction(Decoder& d, Instruction& in, const Type& t) {
   in.from[1] = d.value(d.operand(2), kWord);
   const bool left = d.statement().words[0] == "shl", s = t.kind == 's';
   if (t.bits == 64)
-    in.run = left ? &shift<std::uint64_t, ShiftLeft> : s ? &shift<std::int64_t, ShiftRight> : &shift<std::uint64_t, ShiftRight>;
+    in.run = left ? &shift<std::uint64_t, ShiftLeft>
+             : s  ? &shift<std::int64_t, ShiftRight>
+                  : &shift<std::uint64_t, ShiftRight>;
   else if (t.bits == 32)
-    in.run = left ? &shift<std::uint32_t, ShiftLeft> : s ? &shift<std::int32_t, ShiftRight> : &shift<std::uint32_t, ShiftRight>;
+    in.run = left ? &shift<std::uint32_t, ShiftLeft>
+             : s  ? &shift<std::int32_t, ShiftRight>
+                  : &shift<std::uint32_t, ShiftRight>;
   else
-    in.run = left ? &shift<std::uint16_t, ShiftLeft> : s ? &shift<std::int16_t, ShiftRight> : &shift<std::uint16_t, ShiftRight>;
+    in.run = left ? &shift<std::uint16_t, ShiftLeft>
+             : s  ? &shift<std::int16_t, ShiftRight>
+                  : &shift<std::uint16_t, ShiftRight>;
   return true;
 }
 
@@ -268,8 +276,7 @@ bool shift_instruction(Decoder& d, Instruction& in, const Type& t) {
 void read_operands(Decoder& d, Instruction& in, const Type& result, const Type& t, std::size_t words_at_end) {
   in.to[0] = d.result(d.operand(0), result);
   const std::size_t n = d.operands() - 1;
-  for (std::size_t i = 0; i < n; ++i)
-    in.from[i] = d.value(d.operand(i + 1), i + words_at_end >= n ? kWord : t);
+  for (std::size_t i = 0; i < n; ++i) in.from[i] = d.value(d.operand(i + 1), i + words_at_end >= n ? kWord : t);
 }
 
 bool picking(Decoder& d, Instruction& in, Words& words, const Type& t) {
@@ -277,10 +284,10 @@ bool picking(Decoder& d, Instruction& in, Words& words, const Type& t) {
   if (root == "popc" || root == "clz" || root == "bfind") {
     d.want_operands(2, 2);
     read_operands(d, in, kWord, t, 0);
-    in.run = root == "popc"              ? count_of_bits<Ones>(t)
-             : root == "clz"             ? count_of_bits<Leading>(t)
+    in.run = root == "popc"           ? count_of_bits<Ones>(t)
+             : root == "clz"          ? count_of_bits<Leading>(t)
              : words.take("shiftamt") ? count_of<Highest<true>>(t)
-                                         : count_of<Highest<false>>(t);
+                                      : count_of<Highest<false>>(t);
   } else if (root == "brev") {
     d.want_operands(2, 2);
     read_operands(d, in, t, t, 0);
@@ -334,7 +341,9 @@ bool dot_instruction(Decoder& d, Instruction& in, Words& words) {
   read_operands(d, in, kWord, kWord, 0);
   const bool high = words.take("hi");
   if (!high) words.take("lo");
-  in.run = d.statement().words[0] == "dp4a" ? &dot_product<false, false> : high ? &dot_product<true, true> : &dot_product<true, false>;
+  in.run = d.statement().words[0] == "dp4a" ? &dot_product<false, false>
+           : high                           ? &dot_product<true, true>
+                                            : &dot_product<true, false>;
   return true;
 }
 
@@ -342,24 +351,25 @@ bool dot_instruction(Decoder& d, Instruction& in, Words& words) {
 
 bool decode_bits(Decoder& d, Instruction& in) {
   const std::string& root = d.statement().words[0];
+  if (!one_of(root, {"dp4a", "dp2a", "and", "or", "xor", "not", "cnot", "shl", "shr", "lop3", "shf", "prmt", "popc",
+                     "clz", "bfind", "brev", "bfe", "bfi"}))
+    return false;
   Words words(d.statement().words);
   Type t;
-  bool known = false;
-  if (root == "dp4a" || root == "dp2a") {
+  const bool dot = root == "dp4a" || root == "dp2a";
+  bool known = dot || words.take_type(t);
+  if (dot)
     known = dot_instruction(d, in, words);
-  } else if (root == "and" || root == "or" || root == "xor" || root == "not" || root == "cnot") {
-    known = words.take_type(t) && logic_instruction(d, in, t);
-  } else if (root == "shl" || root == "shr") {
-    known = words.take_type(t) && shift_instruction(d, in, t);
-  } else if (root == "lop3" || root == "shf" || root == "prmt") {
-    known = words.take_type(t) && t.bits == 32 && of_three_words(d, in, words);
-  } else if (root == "popc" || root == "clz" || root == "bfind" || root == "brev" || root == "bfe" || root == "bfi") {
-    known = words.take_type(t) && picking(d, in, words, t);
-  } else {
-    return false;
-  }
+  else if (known && one_of(root, {"and", "or", "xor", "not", "cnot"}))
+    known = logic_instruction(d, in, t);
+  else if (known && one_of(root, {"shl", "shr"}))
+    known = shift_instruction(d, in, t);
+  else if (known && one_of(root, {"lop3", "shf", "prmt"}))
+    known = t.bits == 32 && of_three_words(d, in, words);
+  else if (known)
+    known = picking(d, in, words, t);
   if (!known) d.fail("got '" + d.statement().text() + "' of a type that it does not have");
-  if (const std::string left = words.left(); !left.empty()) d.fail("got '." + left + "', which is not known here");
+  d.want_all(words);
   return true;
 }
 

@@ -89,8 +89,7 @@ template <class H, class F>
 void set_two_predicates(Warp& w, const Instruction& in) {
   const std::uint32_t *const a = w.lanes<std::uint32_t>(in.from[0]), *const b = w.lanes<std::uint32_t>(in.from[1]);
   const auto half = [](std::uint32_t v, int k) { return H{static_cast<std::uint16_t>(v >> (16 * k))}; };
-  for (int k = 0; k < 2; ++k)
-    give(w, in.to[k], where(w, 0, [&](int i) { return F{}(half(a[i], k), half(b[i], k)); }));
+  for (int k = 0; k < 2; ++k) give(w, in.to[k], where(w, 0, [&](int i) { return F{}(half(a[i], k), half(b[i], k)); }));
 }
 
 /// set: all ones or 1.0 where it holds.
@@ -108,7 +107,8 @@ void set_pair(Warp& w, const Instruction& in) {
   const auto yes = static_cast<std::uint32_t>(in.number);
   into<std::uint32_t>(w, in.to[0], [=](int i) {
     const auto half = [](std::uint32_t v, int k) { return H{static_cast<std::uint16_t>(v >> (16 * k))}; };
-    const std::uint32_t low = F{}(half(a[i], 0), half(b[i], 0)) ? yes : 0, high = F{}(half(a[i], 1), half(b[i], 1)) ? yes : 0;
+    const std::uint32_t low = F{}(half(a[i], 0), half(b[i], 0)) ? yes : 0,
+                        high = F{}(half(a[i], 1), half(b[i], 1)) ? yes : 0;
     return (low & 0xffffu) | high << 16;
   });
 }
@@ -167,10 +167,11 @@ Chosen of_type(const Type& t, Relation r, bool ftz) {
 
 bool take_relation(Words& words, Relation& out, bool& unsigned_word) {
   constexpr std::pair<const char*, Relation> kWords[] = {
-      {"eq", Relation::eq},   {"ne", Relation::ne},   {"lt", Relation::lt},   {"le", Relation::le},   {"gt", Relation::gt},
-      {"ge", Relation::ge},   {"lo", Relation::lt},   {"ls", Relation::le},   {"hi", Relation::gt},   {"hs", Relation::ge},
-      {"equ", Relation::equ}, {"neu", Relation::neu}, {"ltu", Relation::ltu}, {"leu", Relation::leu}, {"gtu", Relation::gtu},
-      {"geu", Relation::geu}, {"num", Relation::num}, {"nan", Relation::nan}};
+      {"eq", Relation::eq},   {"ne", Relation::ne},   {"lt", Relation::lt},   {"le", Relation::le},
+      {"gt", Relation::gt},   {"ge", Relation::ge},   {"lo", Relation::lt},   {"ls", Relation::le},
+      {"hi", Relation::gt},   {"hs", Relation::ge},   {"equ", Relation::equ}, {"neu", Relation::neu},
+      {"ltu", Relation::ltu}, {"leu", Relation::leu}, {"gtu", Relation::gtu}, {"geu", Relation::geu},
+      {"num", Relation::num}, {"nan", Relation::nan}};
   for (const auto& [word, relation] : kWords)
     if (words.take(word)) {
       out = relation;
@@ -214,7 +215,10 @@ bool set_instruction(Decoder& d, Instruction& in, Words& words) {
   }
   if (d.operands() == 4) d.fail("got set with a predicate to combine with, which device ptx does not run");
   in.to[0] = d.result(d.operand(0), to);
-  in.number = to.is("f32") ? 0x3f800000 : to.is("f16") || to.is("f16x2") ? 0x3c00 : to.is("bf16") || to.is("bf16x2") ? 0x3f80 : -1;
+  in.number = to.is("f32")                       ? 0x3f800000
+              : to.is("f16") || to.is("f16x2")   ? 0x3c00
+              : to.is("bf16") || to.is("bf16x2") ? 0x3f80
+                                                 : -1;
   in.run = t.lanes == 2 ? chosen.pair : chosen.value;
   if (to.bits == 16 && to.lanes == 1 && in.number == -1) in.number = 0xffff;
   return in.run != nullptr && to.width() <= 32;
@@ -254,7 +258,8 @@ bool choose_instruction(Decoder& d, Instruction& in, Words& words) {
   if (c.kind == 'f')
     in.run = t.width() == 64 ? &select_by_sign<std::uint64_t, float> : &select_by_sign<std::uint32_t, float>;
   else
-    in.run = t.width() == 64 ? &select_by_sign<std::uint64_t, std::int32_t> : &select_by_sign<std::uint32_t, std::int32_t>;
+    in.run =
+        t.width() == 64 ? &select_by_sign<std::uint64_t, std::int32_t> : &select_by_sign<std::uint32_t, std::int32_t>;
   return true;
 }
 
@@ -305,7 +310,7 @@ bool decode_compare(Decoder& d, Instruction& in) {
   else
     return false;
   if (!known) d.fail("got '" + d.statement().text() + "' of a type that it does not have");
-  if (const std::string left = words.left(); !left.empty()) d.fail("got '." + left + "', which is not known here");
+  d.want_all(words);
   return true;
 }
 

@@ -34,7 +34,8 @@ double whole(double x, Direction direction) {
 
 /// The type that a value of D fills a register with: one of 8 bits lies in 16.
 template <class D>
-using Filled = std::conditional_t<sizeof(D) == 1, std::conditional_t<std::is_signed_v<D>, std::int16_t, std::uint16_t>, D>;
+using Filled =
+    std::conditional_t<sizeof(D) == 1, std::conditional_t<std::is_signed_v<D>, std::int16_t, std::uint16_t>, D>;
 
 template <class D, class S, bool sat>
 void integer_to_integer(Warp& w, const Instruction& in) {
@@ -79,8 +80,7 @@ D to_float(double x, Direction direction) {
     if (direction == Direction::nearest) return narrowed(float_to_odd(x), D{});
     constexpr Rounding kModes[] = {Rounding::nearest_even, Rounding::toward_zero, Rounding::down, Rounding::up};
     const FloatFormat& format = std::is_same_v<D, Half> ? kFp16 : kBf16;
-    return D{static_cast<std::uint16_t>(
-        encode_scalar(format, x, {.rounding = kModes[static_cast<int>(direction)]}))};
+    return D{static_cast<std::uint16_t>(encode_scalar(format, x, {.rounding = kModes[static_cast<int>(direction)]}))};
   }
 }
 
@@ -222,11 +222,15 @@ Execute scalar(const Type& to, const Type& from, std::int64_t number) {
       });
     });
   if (is_integer_type(to) && is_float_type(from))
-    return of_integer(to, [&]<class D>(D) { return of_float(from, []<class S>(S) -> Execute { return &float_to_integer<D, S>; }); });
+    return of_integer(
+        to, [&]<class D>(D) { return of_float(from, []<class S>(S) -> Execute { return &float_to_integer<D, S>; }); });
   if (is_float_type(to) && is_integer_type(from))
-    return of_float(to, [&]<class D>(D) { return of_integer(from, []<class S>(S) -> Execute { return &integer_to_float<D, S>; }); });
+    return of_float(to, [&]<class D>(D) {
+      return of_integer(from, []<class S>(S) -> Execute { return &integer_to_float<D, S>; });
+    });
   if (is_float_type(to) && is_float_type(from))
-    return of_float(to, [&]<class D>(D) { return of_float(from, []<class S>(S) -> Execute { return &float_to_float<D, S>; }); });
+    return of_float(
+        to, [&]<class D>(D) { return of_float(from, []<class S>(S) -> Execute { return &float_to_float<D, S>; }); });
   return nullptr;
 }
 
@@ -262,7 +266,8 @@ Execute packed(const Type& to, const Type& from) {
 std::int64_t rounding(Words& words) {
   std::int64_t out = 0;
   constexpr std::pair<const char*, std::int64_t> kWords[] = {
-      {"rn", 0}, {"rz", 1}, {"rm", 2}, {"rp", 3}, {"rni", kWhole}, {"rzi", kWhole | 1}, {"rmi", kWhole | 2}, {"rpi", kWhole | 3}};
+      {"rn", 0},       {"rz", 1},           {"rm", 2},           {"rp", 3},
+      {"rni", kWhole}, {"rzi", kWhole | 1}, {"rmi", kWhole | 2}, {"rpi", kWhole | 3}};
   for (const auto& [word, bits] : kWords)
     if (words.take(word)) out |= bits;
   if (words.take("ftz")) out |= kFtz;
@@ -270,6 +275,28 @@ std::int64_t rounding(Words& words) {
   if (words.take("relu")) out |= kRelu;
   words.take("satfinite");
   return out;
+}
+
+/// What is looked for in the result; a value narrower than its register fills it, with its sign.
+void place_result(Decoder& d, Instruction& in, const Type& to, const Type& from) {
+  in.to[0] = kNone;
+  const int bits = d.register_bits(d.operand(0));
+  if (!is_integer_type(to) || bits < 32 || bits <= to.bits) {
+    in.to[0] = d.result(d.operand(0), to);
+    return;
+  }
+  Type filled = to;
+  filled.bits = bits;
+  in.to[0] = d.result(d.operand(0), filled);
+  in.run = filling(to, from, bits);
+  if (in.run == nullptr)
+    d.fail("got a register of " + std::to_string(bits) + " bits, want one as wide as ." + std::string(to.word));
+}
+
+Watch watched(const Type& to, const Type& from) {
+  if (to.is("f32") && from.is("f64")) return Watch::single;
+  if (from.is("f32") && to.is("f16")) return Watch::half;
+  return from.is("f32") && to.is("bf16") ? Watch::bfloat : Watch::none;
 }
 
 }  // namespace
@@ -281,29 +308,17 @@ bool decode_convert(Decoder& d, Instruction& in) {
   in.number = rounding(words);
   const bool away = words.take("rna");
   if (!words.take_type(to) || !words.take_type(from)) d.fail("want the type of the result and that of the operand");
-  if (to.is("tf32")) {
-    in.run = away ? &to_tf32<true> : &to_tf32<false>;
-    if (!from.is("f32")) in.run = nullptr;
-  } else {
+  if (to.is("tf32"))
+    in.run = !from.is("f32") ? nullptr : away ? &to_tf32<true> : &to_tf32<false>;
+  else
     in.run = to.lanes == 2 || from.lanes == 2 ? packed(to, from) : scalar(to, from, in.number);
-  }
   if (in.run == nullptr) d.fail("got '" + d.statement().text() + "', a conversion that device ptx does not run");
-  if (const std::string left = words.left(); !left.empty()) d.fail("got '." + left + "', which device ptx does not run here");
-  const bool pair = (to.lanes == 2 && from.lanes == 1);
-  d.want_operands(pair ? 3 : 2, pair ? 3 : 2);
-  in.to[0] = d.result(d.operand(0), to);
-  for (std::size_t i = 1; i < d.operands(); ++i) in.from[i - 1] = d.value(d.operand(i), from);
-  if (to.is("f32") && from.kind == 'f' && from.bits == 64) in.watch = Watch::single;
-  if (from.is("f32") && to.lanes == 1 && to.bits == 16 && is_float_type(to)) in.watch = to.kind == 'h' ? Watch::bfloat : Watch::half;
-  // A value narrower than its register fills it, with its sign.
-  const int bits = d.register_bits(d.operand(0));
-  if (is_integer_type(to) && bits >= 32 && bits > to.bits) {
-    Type filled = to;
-    filled.bits = bits;
-    in.to[0] = d.result(d.operand(0), filled);
-    in.run = filling(to, from, bits);
-    if (in.run == nullptr) d.fail("got a register of " + std::to_string(bits) + " bits, want one as wide as ." + std::string(to.word));
-  }
+  d.want_all(words);
+  const std::size_t count = to.lanes == 2 && from.lanes == 1 ? 3 : 2;
+  d.want_operands(count, count);
+  place_result(d, in, to, from);
+  for (std::size_t i = 1; i < count; ++i) in.from[i - 1] = d.value(d.operand(i), from);
+  in.watch = watched(to, from);
   return true;
 }
 

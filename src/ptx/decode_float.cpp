@@ -240,7 +240,9 @@ Execute arithmetic(const std::string& root, const Type& t, Mode mode) {
 
 Execute function_of(const std::string& root, const Type& t, Mode mode) {
   if (t.bits == 64)
-    return root == "rcp" ? &each1<double, double, CoarseReciprocal> : root == "rsqrt" ? &each1<double, double, CoarseRoot> : nullptr;
+    return root == "rcp"     ? &each1<double, double, CoarseReciprocal>
+           : root == "rsqrt" ? &each1<double, double, CoarseRoot>
+                             : nullptr;
   if (root == "ex2") return treated<OneEach, Exp2>(mode);
   if (root == "lg2") return treated<OneEach, Log2>(mode);
   if (root == "sin") return treated<OneEach, Sin>(mode);
@@ -250,43 +252,44 @@ Execute function_of(const std::string& root, const Type& t, Mode mode) {
   return arithmetic(root, t, mode);
 }
 
-constexpr const char* kRoots[] = {"add", "sub", "mul",  "div",      "fma", "mad", "abs", "neg", "sqrt", "rcp",
-                                  "min", "max", "copysign", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"};
+Direction take_direction(Words& words) {
+  words.take("rn");
+  if (words.take("rz")) return Direction::zero;
+  if (words.take("rm")) return Direction::down;
+  return words.take("rp") ? Direction::up : Direction::nearest;
+}
+
+Execute chosen(const std::string& root, const Type& t, Mode mode, Words& words) {
+  const bool approximate = words.take("approx") || words.take("full"), keeps_nan = words.take("NaN");
+  if (root == "max") return extremum_of<true>(t, mode, keeps_nan);
+  if (root == "min") return extremum_of<false>(t, mode, keeps_nan);
+  return approximate ? function_of(root, t, mode) : arithmetic(root, t, mode);
+}
 
 }  // namespace
 
 bool decode_float(Decoder& d, Instruction& in) {
   const std::string& root = d.statement().words[0];
-  if (std::find(std::begin(kRoots), std::end(kRoots), root) == std::end(kRoots)) return false;
+  const bool single = one_of(root, {"abs", "neg", "sqrt", "rcp", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"}),
+             three = one_of(root, {"fma", "mad"}),
+             two = one_of(root, {"add", "sub", "mul", "div", "min", "max", "copysign"});
   Words words(d.statement().words);
   Type t;
-  if (!words.take_type(t) || t.kind != 'f' || t.bits < 32 || t.lanes != 1) return false;
-  Mode mode{words.take("ftz"), words.take("sat")};
-  const bool approximate = words.take("approx") || words.take("full"), keeps_nan = words.take("NaN");
-  Direction direction = Direction::nearest;
-  if (words.take("rz")) direction = Direction::zero;
-  if (words.take("rm")) direction = Direction::down;
-  if (words.take("rp")) direction = Direction::up;
-  words.take("rn");
-  const bool three = root == "fma" || root == "mad";
-  const bool one_operand = root == "abs" || root == "neg" || root == "sqrt" || root == "rcp" || root == "rsqrt" ||
-                           root == "ex2" || root == "lg2" || root == "sin" || root == "cos" || root == "tanh";
-  const std::size_t count = three ? 4 : one_operand ? 2 : 3;
-  d.want_operands(count, count);
-  in.to[0] = d.result(d.operand(0), t);
-  for (std::size_t i = 1; i < count; ++i) in.from[i - 1] = d.value(d.operand(i), t);
+  if (!(single || two || three) || !words.take_type(t) || t.kind != 'f' || t.bits < 32 || t.lanes != 1) return false;
+  const Mode mode{words.take("ftz"), words.take("sat")};
+  const Direction direction = take_direction(words);
+  d.results_and_values(in, t, three ? 3 : two ? 2 : 1);
   if (t.bits == 32) in.watch = Watch::single;
-  if (direction != Direction::nearest) {
-    if (t.bits == 64) d.fail("got '" + d.statement().text() + "', a directed rounding of f64, which device ptx does not run");
+  if (direction == Direction::nearest) {
+    in.run = chosen(root, t, mode, words);
+  } else {
+    if (t.bits == 64)
+      d.fail("got '" + d.statement().text() + "', a directed rounding of f64, which device ptx does not run");
     in.number = static_cast<int>(direction) | (mode.ftz ? 4 : 0) | (mode.sat ? 8 : 0);
     in.run = directed_of(root);
-  } else if (root == "min" || root == "max") {
-    in.run = root == "max" ? extremum_of<true>(t, mode, keeps_nan) : extremum_of<false>(t, mode, keeps_nan);
-  } else {
-    in.run = approximate ? function_of(root, t, mode) : arithmetic(root, t, mode);
   }
   if (in.run == nullptr) d.fail("got '" + d.statement().text() + "' of a type or rounding that it does not have");
-  if (const std::string left = words.left(); !left.empty()) d.fail("got '." + left + "', which device ptx does not run here");
+  d.want_all(words);
   return true;
 }
 

@@ -28,7 +28,8 @@ bool indexed(Decoder& d, Instruction& in) {
   return true;
 }
 
-/// Barrier: from[0] id, from[1] threads, from[2] predicate of a reduction; number: 0 sync, 1 arrive, 2 popc, 3 and, 4 or.
+/// Barrier: from[0] id, from[1] threads, from[2] predicate of a reduction; number: 0 sync, 1 arrive, 2 popc, 3 and, 4
+/// or.
 bool barrier(Decoder& d, Instruction& in, Words& words) {
   in.flow = Flow::barrier;
   words.take("cta");
@@ -106,13 +107,16 @@ bool decode_flow(Decoder& d, Instruction& in) {
     known = barrier(d, in, words);
   } else if (root == "trap" || root == "brkpt") {
     in.flow = Flow::trap;
-  } else if (root == "membar" || root == "fence" || root == "nanosleep" || root == "pmevent" || root == "griddepcontrol" || root == "setmaxnreg") {
-    in.run = root == "membar" || root == "fence" ? &fence : &nothing;  // memory is in order here; who has to wait for whom is what the shadow memory watches
+  } else if (root == "membar" || root == "fence" || root == "nanosleep" || root == "pmevent" ||
+             root == "griddepcontrol" || root == "setmaxnreg") {
+    in.run = root == "membar" || root == "fence"
+                 ? &fence
+                 : &nothing;  // memory is in order here; who has to wait for whom is what the shadow memory watches
     return true;
   } else {
     return false;
   }
-  if (const std::string left = words.left(); !left.empty()) d.fail("got '." + left + "', which is not known here");
+  d.want_all(words);
   return known;
 }
 

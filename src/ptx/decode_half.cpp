@@ -121,7 +121,10 @@ Execute chosen(const std::string& root, Words& words, Form form) {
   if (root == "mul") return maybe_saturated<H, Product<H>>(form);
   if (root == "max") return keeps_nan ? two<H, LargestOrNan<H>>(form) : two<H, Largest<H>>(form);
   if (root == "min") return keeps_nan ? two<H, SmallestOrNan<H>>(form) : two<H, Smallest<H>>(form);
-  if (root == "fma") return relu ? three<H, FusedRelu<H>>(form) : form.sat ? three<H, Saturated<Fused<H>>>(form) : three<H, Fused<H>>(form);
+  if (root == "fma")
+    return relu       ? three<H, FusedRelu<H>>(form)
+           : form.sat ? three<H, Saturated<Fused<H>>>(form)
+                      : three<H, Fused<H>>(form);
   if (root == "neg") return one<H, Negated<H>>(form);
   if (root == "abs") return one<H, Magnitude<H>>(form);
   if (root == "ex2") return function<H, Exp2<H>>(form);
@@ -150,7 +153,7 @@ bool decode_half(Decoder& d, Instruction& in) {
   d.want_operands(count, count);
   in.to[0] = d.result(d.operand(0), t);
   for (std::size_t i = 1; i < count; ++i) in.from[i - 1] = d.value(d.operand(i), t);
-  if (const std::string left = words.left(); !left.empty()) d.fail("got '." + left + "', which device ptx does not run here");
+  d.want_all(words);
   return true;
 }
 

@@ -42,8 +42,7 @@ struct Wider {
   using type = std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>;
 };
 template <class T>
-  requires(sizeof(T) < 8)
-struct Wider<T> {
+requires(sizeof(T) < 8) struct Wider<T> {
   using type = std::conditional_t<sizeof(T) == 2, std::conditional_t<std::is_signed_v<T>, std::int32_t, std::uint32_t>,
                                   std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>>;
 };
@@ -129,8 +128,9 @@ struct Mul24 {
   template <class T>
   T operator()(T a, T b) const {
     const auto low = [](T v) {
-      return std::is_signed_v<T> ? static_cast<std::int64_t>(static_cast<std::int32_t>(static_cast<std::uint32_t>(v) << 8)) >> 8
-                                 : static_cast<std::int64_t>(static_cast<std::uint32_t>(v) & 0xffffffu);
+      return std::is_signed_v<T>
+                 ? static_cast<std::int64_t>(static_cast<std::int32_t>(static_cast<std::uint32_t>(v) << 8)) >> 8
+                 : static_cast<std::int64_t>(static_cast<std::uint32_t>(v) & 0xffffffu);
     };
     const std::int64_t product = low(a) * low(b);
     return static_cast<T>(high ? product >> 16 : product);
@@ -176,7 +176,7 @@ void with_carry(Warp& w, const Instruction& in) {
 template <class T, bool high>
 void mad_with_carry(Warp& w, const Instruction& in) {
   const Stored<T>*const a = w.lanes<Stored<T>>(in.from[0]), *const b = w.lanes<Stored<T>>(in.from[1]),
-            *const c = w.lanes<Stored<T>>(in.from[2]);
+                        *const c = w.lanes<Stored<T>>(in.from[2]);
   const bool takes = (in.number & 1) != 0, gives = (in.number & 2) != 0;
   Mask out = w.carry;
   each_into<T>(w, in.to[0], [&](int i) {
@@ -198,19 +198,11 @@ Execute carrying(const std::string& root, const Type& t) {
   return wide ? &with_carry<std::uint64_t, Carry::sub> : &with_carry<std::uint32_t, Carry::sub>;
 }
 
-template <class Op>
-bool plain_two(Decoder& d, Instruction& in, const Type& t) {
-  in.run = two<Op>(t);
-  d.want_operands(3, 3);
-  in.to[0] = d.result(d.operand(0), t);
-  for (std::size_t i = 0; i < 2; ++i) in.from[i] = d.value(d.operand(i + 1), t);
-  return in.run != nullptr;
-}
-
 struct Saturating {
   std::int32_t operator()(std::int32_t a, std::int32_t b) const { return clamp(std::int64_t{a} + b); }
   static std::int32_t clamp(std::int64_t v) {
-    constexpr std::int64_t low = std::numeric_limits<std::int32_t>::min(), high = std::numeric_limits<std::int32_t>::max();
+    constexpr std::int64_t low = std::numeric_limits<std::int32_t>::min(),
+                           high = std::numeric_limits<std::int32_t>::max();
     return static_cast<std::int32_t>(v < low ? low : v > high ? high : v);
   }
 };
@@ -240,9 +232,8 @@ bool multiply(Decoder& d, Instruction& in, Words& words, const Type& t) {
                  : (s ? &map2<std::int64_t, std::int32_t, MulWide<std::int64_t>>
                       : &map2<std::uint64_t, std::uint32_t, MulWide<std::uint64_t>>);
   else if (!wide && mad)
-    in.run = of_integer(t, [&]<class T>(T) -> Execute {
-      return high ? &map3<T, T, MadOf<MulHigh>> : &map3<T, T, MadOf<MulLow>>;
-    });
+    in.run = of_integer(
+        t, [&]<class T>(T) -> Execute { return high ? &map3<T, T, MadOf<MulHigh>> : &map3<T, T, MadOf<MulLow>>; });
   else if (!wide)
     in.run = high ? two<MulHigh>(t) : two<MulLow>(t);
   return in.run != nullptr;
@@ -269,55 +260,66 @@ bool with_condition_code(Decoder& d, Instruction& in, Words& words, const Type& 
   return true;
 }
 
+Execute saturating_or_plain(const std::string& root, Words& words, const Type& t) {
+  const bool add = root == "add";
+  if (words.take("sat") && t.kind == 's' && t.bits == 32)
+    return add ? &map2<std::int32_t, std::int32_t, Saturating> : &map2<std::int32_t, std::int32_t, SaturatingSub>;
+  return add ? two<Add>(t) : two<Sub>(t);
+}
+
+template <bool high>
+Execute product_of_24(const Type& t) {
+  return t.kind == 's' ? &map2<std::int32_t, std::int32_t, Mul24<high>>
+                       : &map2<std::uint32_t, std::uint32_t, Mul24<high>>;
+}
+
+/// Of two operands, but for products.
+Execute of_two(const std::string& root, Words& words, const Type& t) {
+  if (root == "add" || root == "sub") return saturating_or_plain(root, words, t);
+  if (root == "min") return two<Min>(t);
+  if (root == "max") return two<Max>(t);
+  if (root == "div") return of_integer(t, []<class T>(T) -> Execute { return &each2<T, T, Div>; });
+  if (root == "rem") return of_integer(t, []<class T>(T) -> Execute { return &each2<T, T, Rem>; });
+  if (t.bits != 32) return nullptr;
+  if (words.take("hi")) return product_of_24<true>(t);
+  words.take("lo");
+  return product_of_24<false>(t);
+}
+
+Execute of_one(const std::string& root, const Type& t) {
+  if (root == "abs") return of_integer(t, []<class T>(T) -> Execute { return &map1<T, T, Abs>; });
+  return of_integer(t, []<class T>(T) -> Execute { return &map1<T, T, Neg>; });
+}
+
+bool is_whole(const Type& t) { return one_of(std::string_view(&t.kind, 1), {"b", "u", "s"}) && t.lanes == 1; }
+
 }  // namespace
 
 bool decode_integer(Decoder& d, Instruction& in) {
   const std::string& root = d.statement().words[0];
-  Words words(d.statement().words);
+  const auto& all = d.statement().words;
+  Words words(all);
   Type t;
-  if (!words.take_type(t) || t.kind == 'f' || t.kind == 'h' || t.kind == 'p' || t.lanes != 1) return false;
-  const auto& w = d.statement().words;
-  const bool cc = std::find(w.begin(), w.end(), "cc") != w.end();
-  if (root == "addc" || root == "subc" || root == "madc" || (cc && (root == "add" || root == "sub" || root == "mad")))
-    return with_condition_code(d, in, words, t);
+  if (!words.take_type(t) || !is_whole(t)) return false;
+  const bool carries = std::find(all.begin(), all.end(), "cc") != all.end() && one_of(root, {"add", "sub", "mad"});
+  if (carries || one_of(root, {"addc", "subc", "madc"})) return with_condition_code(d, in, words, t);
   bool known = true;
-  if (root == "add" || root == "sub") {
-    if (words.take("sat") && t.kind == 's' && t.bits == 32) {
-      plain_two<Add>(d, in, t);
-      in.run = root == "add" ? &map2<std::int32_t, std::int32_t, Saturating> : &map2<std::int32_t, std::int32_t, SaturatingSub>;
-    } else {
-      known = root == "add" ? plain_two<Add>(d, in, t) : plain_two<Sub>(d, in, t);
-    }
-  } else if (root == "mul" || root == "mad") {
+  if (one_of(root, {"add", "sub", "min", "max", "div", "rem", "mul24"})) {
+    d.results_and_values(in, t, 2);
+    in.run = of_two(root, words, t);
+  } else if (one_of(root, {"mul", "mad"})) {
     known = multiply(d, in, words, t);
-  } else if (root == "mul24" && t.bits == 32) {
-    known = plain_two<Add>(d, in, t);
-    const bool high = words.take("hi");
-    if (!high) words.take("lo");
-    in.run = t.kind == 's' ? (high ? &map2<std::int32_t, std::int32_t, Mul24<true>> : &map2<std::int32_t, std::int32_t, Mul24<false>>)
-                           : (high ? &map2<std::uint32_t, std::uint32_t, Mul24<true>> : &map2<std::uint32_t, std::uint32_t, Mul24<false>>);
-  } else if (root == "min") {
-    known = plain_two<Min>(d, in, t);
-  } else if (root == "max") {
-    known = plain_two<Max>(d, in, t);
-  } else if (root == "div" || root == "rem") {
-    known = plain_two<Add>(d, in, t);
-    in.run = of_integer(t, [&]<class T>(T) -> Execute { return root == "div" ? &each2<T, T, Div> : &each2<T, T, Rem>; });
-  } else if (root == "abs" || root == "neg") {
-    d.want_operands(2, 2);
-    in.to[0] = d.result(d.operand(0), t);
-    in.from[0] = d.value(d.operand(1), t);
-    in.run = of_integer(t, [&]<class T>(T) -> Execute { return root == "abs" ? &map1<T, T, Abs> : &map1<T, T, Neg>; });
+  } else if (one_of(root, {"abs", "neg"})) {
+    d.results_and_values(in, t, 1);
+    in.run = of_one(root, t);
   } else if (root == "sad") {
-    d.want_operands(4, 4);
-    in.to[0] = d.result(d.operand(0), t);
-    for (std::size_t i = 0; i < 3; ++i) in.from[i] = d.value(d.operand(i + 1), t);
+    d.results_and_values(in, t, 3);
     in.run = of_integer(t, []<class T>(T) -> Execute { return &map3<T, T, Sad>; });
   } else {
     return false;
   }
   if (!known || in.run == nullptr) d.fail("got '" + d.statement().text() + "' of a type that it does not have");
-  if (const std::string left = words.left(); !left.empty()) d.fail("got '." + left + "', which is not known here");
+  d.want_all(words);
   return true;
 }
 

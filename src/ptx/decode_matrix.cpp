@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// mma.sync: products of small matrices spread over a warp. Floats are added as the tensor core of the text's target adds
-// them (src/tensor_core), integers exactly.
+// mma.sync: products of small matrices spread over a warp. Floats are added as the tensor core of the text's target
+// adds them (src/tensor_core), integers exactly.
 #include <algorithm>
 
 #include "src/ptx/decode.h"
@@ -13,14 +13,15 @@ namespace {
 
 namespace core = tensor_core;
 
-/// Register r of lane l holds `per` neighbours along k: of A in row l/4 (+8 for odd r) from k = 4 per (r/2) + per (l%4), of
-/// B in column l/4 from k = 4 per r + per (l%4), of C two columns 2 (l%4) of row l/4 (+8 for the second pair).
+/// Register r of lane l holds `per` neighbours along k: of A in row l/4 (+8 for odd r) from k = 4 per (r/2) + per
+/// (l%4), of B in column l/4 from k = 4 per r + per (l%4), of C two columns 2 (l%4) of row l/4 (+8 for the second
+/// pair).
 constexpr int kRows = 16, kColumns = 8;
 
 struct Plan {
   core::Instruction instruction;
   int k = 16, bits = 16;
-  bool whole = false;                      ///< integers
+  bool whole = false;  ///< integers
   bool a_signed = false, b_signed = false, saturates = false;
   bool half_result = false;
 };
@@ -63,7 +64,9 @@ void gather(const Warp& w, const Plan& plan, const Places& places, Matrices& m) 
     for (int g = 0; g < groups; ++g)
       for (int j = 0; j < per; ++j) {
         const int k = 4 * per * g + first + j;
-        const auto of = [&](std::uint32_t slot) { return w.lanes<std::uint32_t>(slot)[lane] >> (j * plan.bits) & ones; };
+        const auto of = [&](std::uint32_t slot) {
+          return w.lanes<std::uint32_t>(slot)[lane] >> (j * plan.bits) & ones;
+        };
         m.a[row][k] = of(places.a[2 * g]);
         m.a[row + 8][k] = of(places.a[2 * g + 1]);
         m.b[row][k] = of(places.b[g]);
@@ -113,7 +116,7 @@ TensorCore generation_of(std::string_view target) {
   int sm = 0;
   for (const char c : target)
     if (c >= '0' && c <= '9') sm = 10 * sm + (c - '0');
-  return sm >= 100 ? TensorCore::b200
+  return sm >= 100  ? TensorCore::b200
          : sm >= 90 ? TensorCore::h100
          : sm >= 89 ? TensorCore::ada
          : sm >= 80 ? TensorCore::a100
@@ -122,12 +125,18 @@ TensorCore generation_of(std::string_view target) {
 }
 
 bool input_of(const Type& t, core::Input& out) {
-  if (t.is("f16")) out = core::Input::fp16;
-  else if (t.is("bf16")) out = core::Input::bf16;
-  else if (t.is("tf32")) out = core::Input::tf32;
-  else if (t.is("e4m3")) out = core::Input::e4m3;
-  else if (t.is("e5m2")) out = core::Input::e5m2;
-  else return false;
+  if (t.is("f16"))
+    out = core::Input::fp16;
+  else if (t.is("bf16"))
+    out = core::Input::bf16;
+  else if (t.is("tf32"))
+    out = core::Input::tf32;
+  else if (t.is("e4m3"))
+    out = core::Input::e4m3;
+  else if (t.is("e5m2"))
+    out = core::Input::e5m2;
+  else
+    return false;
   return true;
 }
 
@@ -137,11 +146,39 @@ void take_registers(Decoder& d, Instruction& in, std::size_t operand, int count,
   const std::vector<Operand> one = {list};
   const std::vector<Operand>& parts = list.kind == Operand::Kind::list ? list.parts : one;
   if (parts.size() != static_cast<std::size_t>(count))
-    d.fail("got " + std::to_string(parts.size()) + " registers of operand " + std::to_string(operand + 1) + ", want " + std::to_string(count));
+    d.fail("got " + std::to_string(parts.size()) + " registers of operand " + std::to_string(operand + 1) + ", want " +
+           std::to_string(count));
   for (const Operand& part : parts) {
     const std::uint32_t at = d.add_extra(results ? d.result(part, kWord) : d.value(part, kWord));
     if (in.more == 0) in.more = at;
   }
+}
+
+/// The types of d, a, b and c.
+struct Types {
+  Type d, a, b, c;
+};
+
+bool fits(const Types& t, core::Input& a, core::Input& b) {
+  if (t.d.word != t.c.word) return false;
+  if (t.d.is("s32")) return t.a.bits == 8 && t.b.bits == 8 && t.a.kind != 'x' && t.b.kind != 'x';
+  return (t.d.is("f32") || t.d.is("f16")) && input_of(t.a, a) && input_of(t.b, b);
+}
+
+std::int64_t flags_of(const Types& t, bool saturates) {
+  std::int64_t out = t.d.is("f16") ? kHalf : 0;
+  if (t.d.is("s32")) out |= kWhole;
+  if (t.a.kind == 's') out |= kSignedA;
+  if (t.b.kind == 's') out |= kSignedB;
+  return saturates ? out | kSaturates : out;
+}
+
+int take_shape(Words& words) {
+  constexpr std::pair<const char*, int> kShapes[] = {
+      {"m16n8k4", 4}, {"m16n8k8", 8}, {"m16n8k16", 16}, {"m16n8k32", 32}};
+  for (const auto& [word, k] : kShapes)
+    if (words.take(word)) return k;
+  return 0;
 }
 
 }  // namespace
@@ -151,37 +188,30 @@ bool decode_matrix(Decoder& d, Instruction& in) {
   Words words(d.statement().words);
   words.take("sync");
   words.take("aligned");
-  Plan plan;
-  constexpr std::pair<const char*, int> kShapes[] = {{"m16n8k4", 4}, {"m16n8k8", 8}, {"m16n8k16", 16}, {"m16n8k32", 32}};
-  plan.k = 0;
-  for (const auto& [word, k] : kShapes)
-    if (words.take(word)) plan.k = k;
-  const bool order = words.take("row") && words.take("col");
-  plan.saturates = words.take("satfinite");
-  Type td, ta, tb, tc;
-  const bool typed = words.take_type(td) && words.take_type(ta) && words.take_type(tb) && words.take_type(tc);
-  plan.whole = td.is("s32");
+  const int k = take_shape(words);
+  const bool order = words.take("row") && words.take("col"), saturates = words.take("satfinite");
+  Types t;
+  const bool typed = words.take_type(t.d) && words.take_type(t.a) && words.take_type(t.b) && words.take_type(t.c);
   core::Input a = core::Input::fp16, b = core::Input::fp16;
-  const bool factors = plan.whole ? ta.bits == 8 && tb.bits == 8 && ta.kind != 'x' && tb.kind != 'x' : input_of(ta, a) && input_of(tb, b);
-  if (plan.k == 0 || !order || !typed || !factors || !words.left().empty() || td.word != tc.word || !(plan.whole || td.is("f32") || td.is("f16")))
-    d.fail("got '" + d.statement().text() + "', a product that device ptx does not run, want m16n8 of f16, bf16, tf32, e4m3, e5m2, s8 or u8");
-  plan.bits = ta.bits;
-  plan.half_result = td.is("f16");
+  if (k == 0 || !order || !typed || !fits(t, a, b) || !words.left().empty())
+    d.fail("got '" + d.statement().text() +
+           "', a product that device ptx does not run, want m16n8 of f16, bf16, tf32, e4m3, e5m2, s8 or u8");
   const TensorCore generation = generation_of(d.module().target);
-  in.number = (plan.half_result ? kHalf : 0) | (plan.whole ? kWhole : 0) | (ta.kind == 's' ? kSignedA : 0) | (tb.kind == 's' ? kSignedB : 0) |
-              (plan.saturates ? kSaturates : 0) | std::int64_t{plan.k} << 8 | std::int64_t{plan.bits} << 16 | static_cast<std::int64_t>(a) << 24 |
-              static_cast<std::int64_t>(b) << 32 | static_cast<std::int64_t>(generation) << 40;
-  if (!plan.whole)
-    if (const std::string why = core::lacking(plan_of(in.number).instruction); !why.empty()) d.fail(d.statement().text() + " on " + d.module().target + ": " + why);
-  const int per = 32 / plan.bits, groups = plan.k / (4 * per);
+  in.number = flags_of(t, saturates) | std::int64_t{k} << 8 | std::int64_t{t.a.bits} << 16 |
+              static_cast<std::int64_t>(a) << 24 | static_cast<std::int64_t>(b) << 32 |
+              static_cast<std::int64_t>(generation) << 40;
+  const Plan plan = plan_of(in.number);
+  if (const std::string why = plan.whole ? "" : core::lacking(plan.instruction); !why.empty())
+    d.fail(d.statement().text() + " on " + d.module().target + ": " + why);
+  const int groups = k * plan.bits / 128, results = plan.half_result ? 2 : 4;
   if (groups < 1) d.fail("got '" + d.statement().text() + "', a shape that this type does not have");
   d.want_operands(4, 4);
   in.more = 0;
   d.add_extra(0);  // so that the first place is not 0
-  take_registers(d, in, 0, plan.half_result ? 2 : 4, true);
+  take_registers(d, in, 0, results, true);
   take_registers(d, in, 1, 2 * groups, false);
   take_registers(d, in, 2, groups, false);
-  take_registers(d, in, 3, plan.half_result ? 2 : 4, false);
+  take_registers(d, in, 3, results, false);
   in.flow = Flow::warp;
   in.from[3] = d.mask_constant(kAll);
   in.run = &multiply;

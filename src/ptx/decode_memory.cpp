@@ -12,7 +12,8 @@ namespace {
 constexpr std::uint32_t kWideSlot = 0x40000000u;  ///< in Program::extra: the register has 64 bits
 
 std::uint64_t address_of(const Warp& w, const Instruction& in, int lane) {
-  std::uint64_t out = in.narrow_address ? w.lanes<std::uint32_t>(in.from[0])[lane] : w.lanes<std::uint64_t>(in.from[0])[lane];
+  std::uint64_t out =
+      in.narrow_address ? w.lanes<std::uint32_t>(in.from[0])[lane] : w.lanes<std::uint64_t>(in.from[0])[lane];
   out += static_cast<std::uint64_t>(in.number);
   if (in.space == Space::shared) out = kSharedWindow + (out & 0xffffffffu);
   if (in.space == Space::local) out = kLocalWindow + (out & 0xffffffffu);
@@ -24,7 +25,8 @@ void give(const Warp& w, std::uint32_t slot, int lane, T value) {
   if (slot == kNone) return;
   if ((slot & kWideSlot) != 0)
     w.lanes<std::uint64_t>(slot & ~kWideSlot)[lane] =
-        static_cast<std::uint64_t>(std::is_signed_v<T> ? static_cast<std::int64_t>(value) : static_cast<std::int64_t>(static_cast<std::uint64_t>(value)));
+        static_cast<std::uint64_t>(std::is_signed_v<T> ? static_cast<std::int64_t>(value)
+                                                       : static_cast<std::int64_t>(static_cast<std::uint64_t>(value)));
   else
     w.lanes<std::uint32_t>(slot)[lane] = static_cast<std::uint32_t>(value);
 }
@@ -81,7 +83,8 @@ void store(Warp& w, const Instruction& in) {
     for (unsigned k = 0; k < in.count; ++k)
       values[k] = (extra[k] & kConstant) == 0 && (extra[k] & kWideSlot) != 0
                       ? static_cast<T>(w.lanes<std::uint64_t>(extra[k] & ~kWideSlot)[lane])
-                      : static_cast<T>(sizeof(T) == 8 ? w.lanes<std::uint64_t>(extra[k])[lane] : w.lanes<std::uint32_t>(extra[k])[lane]);
+                      : static_cast<T>(sizeof(T) == 8 ? w.lanes<std::uint64_t>(extra[k])[lane]
+                                                      : w.lanes<std::uint32_t>(extra[k])[lane]);
     std::uint8_t* const to = w.machine->locate(w, in, lane, address_of(w, in, lane), bytes, access, values);
     if (to != nullptr) std::memcpy(to, values, bytes);
   }
@@ -92,7 +95,8 @@ void load_parameter(Warp& w, const Instruction& in) {
   const bool is_signed = in.target != 0;
   for (unsigned k = 0; k < in.count; ++k) {
     std::uint64_t value = 0;
-    std::memcpy(&value, w.machine->parameters(static_cast<std::uint64_t>(in.number) + k * in.bytes, in.bytes), in.bytes);
+    std::memcpy(&value, w.machine->parameters(static_cast<std::uint64_t>(in.number) + k * in.bytes, in.bytes),
+                in.bytes);
     const unsigned gap = 64 - 8u * in.bytes;
     if (is_signed) value = static_cast<std::uint64_t>(static_cast<std::int64_t>(value << gap) >> gap);
     if (extra[k] == kNone) continue;
@@ -117,12 +121,14 @@ void copy_async(Warp& w, const Instruction& in) {
     if (in.from[2] != kNone && (w.predicate(in.from[2]) >> lane & 1) != 0) count = 0;  // ignore-src
     std::uint8_t bytes[16] = {};
     if (count > 0) {
-      const std::uint8_t* const source =
-          w.machine->locate(w, in, lane, from[lane] + static_cast<std::uint64_t>(in.number), count == 3 ? 1 : count, Access::read);
+      const std::uint8_t* const source = w.machine->locate(
+          w, in, lane, from[lane] + static_cast<std::uint64_t>(in.number), count == 3 ? 1 : count, Access::read);
       if (source != nullptr) std::memcpy(bytes, source, count);
     }
-    const std::uint64_t to = extra[1] != 0 ? w.lanes<std::uint32_t>(in.to[0])[lane] : w.lanes<std::uint64_t>(in.to[0])[lane];
-    const std::uint64_t address = kSharedWindow + ((to + static_cast<std::uint64_t>(std::int64_t{to_plus})) & 0xffffffffu);
+    const std::uint64_t to =
+        extra[1] != 0 ? w.lanes<std::uint32_t>(in.to[0])[lane] : w.lanes<std::uint64_t>(in.to[0])[lane];
+    const std::uint64_t address =
+        kSharedWindow + ((to + static_cast<std::uint64_t>(std::int64_t{to_plus})) & 0xffffffffu);
     std::uint8_t* const target = w.machine->locate(w, in, lane, address, in.bytes, Access::write, bytes);
     if (target != nullptr) std::memcpy(target, bytes, in.bytes);
   }
@@ -160,17 +166,41 @@ constexpr Type kWord{'u', 32, 1, "u32"}, kWide{'u', 64, 1, "u64"};
 bool take_hints(Words& words) {
   bool strong = false;
   for (const char* word : {"volatile", "relaxed", "acquire", "release", "mmio"}) strong = words.take(word) || strong;
-  for (const char* word : {"weak", "cta", "cluster", "gpu", "sys", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1::evict_normal",
-                           "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate", "L2::cache_hint",
-                           "L2::64B", "L2::128B", "L2::256B", "L2::evict_first", "L2::evict_last", "L2::evict_normal", "unified"})
+  for (const char* word : {"weak",
+                           "cta",
+                           "cluster",
+                           "gpu",
+                           "sys",
+                           "ca",
+                           "cg",
+                           "cs",
+                           "lu",
+                           "cv",
+                           "wb",
+                           "wt",
+                           "nc",
+                           "L1::evict_normal",
+                           "L1::evict_unchanged",
+                           "L1::evict_first",
+                           "L1::evict_last",
+                           "L1::no_allocate",
+                           "L2::cache_hint",
+                           "L2::64B",
+                           "L2::128B",
+                           "L2::256B",
+                           "L2::evict_first",
+                           "L2::evict_last",
+                           "L2::evict_normal",
+                           "unified"})
     words.take(word);
   return strong;
 }
 
 Space take_space(Words& words) {
-  constexpr std::pair<const char*, Space> kWords[] = {
-      {"global", Space::global}, {"shared", Space::shared}, {"shared::cta", Space::shared},  {"local", Space::local},
-      {"const", Space::constant}, {"param", Space::param},  {"param::entry", Space::param}, {"param::func", Space::param}};
+  constexpr std::pair<const char*, Space> kWords[] = {{"global", Space::global},      {"shared", Space::shared},
+                                                      {"shared::cta", Space::shared}, {"local", Space::local},
+                                                      {"const", Space::constant},     {"param", Space::param},
+                                                      {"param::entry", Space::param}, {"param::func", Space::param}};
   for (const auto& [word, space] : kWords)
     if (words.take(word)) return space;
   return Space::generic;
@@ -188,7 +218,8 @@ void registers_of(Decoder& d, Instruction& in, const Operand& operand, const Typ
     return (slot & kConstant) == 0 && as.bits == 64 ? slot | kWideSlot : slot;
   };
   if (operand.kind == Operand::Kind::list) {
-    if (operand.parts.size() != in.count) d.fail("got " + std::to_string(operand.parts.size()) + " registers, want " + std::to_string(in.count));
+    if (operand.parts.size() != in.count)
+      d.fail("got " + std::to_string(operand.parts.size()) + " registers, want " + std::to_string(in.count));
     for (const Operand& part : operand.parts) slots.push_back(one(part));
   } else {
     if (in.count != 1) d.fail("got one register, want " + std::to_string(in.count) + " in braces");
@@ -234,7 +265,8 @@ bool load_or_store(Decoder& d, Instruction& in, Words& words) {
   registers_of(d, in, d.operand(to ? 0 : 1), element, to);
   d.address(d.operand(to ? 1 : 0), in.space, in);
   if (in.space == Space::param) {
-    if (!to || in.from[0] != kNone) d.fail("got an access of a kernel's parameters by " + d.statement().text() + ", want ld.param [name]");
+    if (!to || in.from[0] != kNone)
+      d.fail("got an access of a kernel's parameters by " + d.statement().text() + ", want ld.param [name]");
     in.target = t.kind == 's' ? 1 : 0;
     in.run = &load_parameter;
     return true;
@@ -310,14 +342,15 @@ bool decode_memory(Decoder& d, Instruction& in) {
     known = words.take("async") && asynchronous(d, in, words);
   } else if (root == "ldmatrix") {
     known = matrix(d, in, words);
-  } else if (root == "prefetch" || root == "prefetchu" || root == "discard" || root == "applypriority" || root == "createpolicy") {
+  } else if (root == "prefetch" || root == "prefetchu" || root == "discard" || root == "applypriority" ||
+             root == "createpolicy") {
     in.run = &nothing;
     return true;
   } else {
     return false;
   }
   if (!known) d.fail("got '" + d.statement().text() + "', an access that device ptx does not run");
-  if (const std::string left = words.left(); !left.empty()) d.fail("got '." + left + "', which device ptx does not run here");
+  d.want_all(words);
   return true;
 }
 

@@ -56,7 +56,9 @@ void unpack(Warp& w, const Instruction& in) {
   else
     for (int i = 0; i < kLanes; ++i) whole[i] = w.lanes<std::uint32_t>(in.from[0])[i];
   for (unsigned k = 0; k < in.count; ++k)
-    if (extra[k] != kNone) into<std::uint32_t>(w, extra[k], [&](int i) { return static_cast<std::uint32_t>(whole[i] >> (k * bits) & ones); });
+    if (extra[k] != kNone)
+      into<std::uint32_t>(w, extra[k],
+                          [&](int i) { return static_cast<std::uint32_t>(whole[i] >> (k * bits) & ones); });
 }
 
 constexpr Type kWide{'u', 64, 1, "u64"}, kWord{'u', 32, 1, "u32"};
@@ -72,7 +74,9 @@ bool vector_move(Decoder& d, Instruction& in, const Type& t) {
   const Type part{'b', in.bytes * 8, 1, t.word};
   std::vector<std::uint32_t> slots;
   for (const Operand& operand : list.parts)
-    slots.push_back(operand.kind == Operand::Kind::sink ? kNone : packs ? d.value(operand, part) : d.result(operand, part));
+    slots.push_back(operand.kind == Operand::Kind::sink ? kNone
+                    : packs                             ? d.value(operand, part)
+                                                        : d.result(operand, part));
   if (packs)
     in.to[0] = d.result(d.operand(0), t);
   else
@@ -85,7 +89,8 @@ bool vector_move(Decoder& d, Instruction& in, const Type& t) {
 
 bool move(Decoder& d, Instruction& in, const Type& t) {
   d.want_operands(2, 2);
-  if (d.operand(0).kind == Operand::Kind::list || d.operand(1).kind == Operand::Kind::list) return vector_move(d, in, t);
+  if (d.operand(0).kind == Operand::Kind::list || d.operand(1).kind == Operand::Kind::list)
+    return vector_move(d, in, t);
   if (t.kind == 'p') {
     in.to[0] = d.predicate_result(d.operand(0));
     const Operand& from = d.operand(1);
@@ -96,7 +101,8 @@ bool move(Decoder& d, Instruction& in, const Type& t) {
   }
   in.to[0] = d.result(d.operand(0), t);
   const std::string& name = d.operand(1).name;
-  if (d.operand(1).kind == Operand::Kind::name && (name == "%clock" || name == "%clock64" || name == "%globaltimer" || name == "%clock_hi")) {
+  if (d.operand(1).kind == Operand::Kind::name &&
+      (name == "%clock" || name == "%clock64" || name == "%globaltimer" || name == "%clock_hi")) {
     in.number = t.width() == 64 ? 1 : 0;
     in.run = &move_clock;
     return true;
@@ -123,8 +129,9 @@ std::uint64_t window_of(Space space) {
 }
 
 Space take_space(Words& words) {
-  constexpr std::pair<const char*, Space> kWords[] = {{"global", Space::global}, {"shared", Space::shared}, {"shared::cta", Space::shared},
-                                                      {"local", Space::local},   {"const", Space::constant}, {"param", Space::param}};
+  constexpr std::pair<const char*, Space> kWords[] = {{"global", Space::global},      {"shared", Space::shared},
+                                                      {"shared::cta", Space::shared}, {"local", Space::local},
+                                                      {"const", Space::constant},     {"param", Space::param}};
   for (const auto& [word, space] : kWords)
     if (words.take(word)) return space;
   return Space::generic;

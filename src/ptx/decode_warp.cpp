@@ -37,7 +37,9 @@ Source source_of(Shuffle way, int lane, std::uint32_t b, std::uint32_t c) {
 /// The usual one: a whole warp, by the same step in each lane, across the whole warp.
 bool whole_shuffle(Warp& w, const Instruction& in) {
   const bool constant = (in.from[1] & in.from[2] & in.from[3] & kConstant) != 0;
-  if (w.mask != kAll || !constant || members(w, in, 0) != kAll || static_cast<Shuffle>(in.number) != Shuffle::butterfly || in.to[1] != kNone) return false;
+  if (w.mask != kAll || !constant || members(w, in, 0) != kAll ||
+      static_cast<Shuffle>(in.number) != Shuffle::butterfly || in.to[1] != kNone)
+    return false;
   if (w.lanes<std::uint32_t>(in.from[2])[0] != 31) return false;
   const std::uint32_t* const a = w.lanes<std::uint32_t>(in.from[0]);
   const std::uint32_t by = w.lanes<std::uint32_t>(in.from[1])[0] & 31u;
@@ -50,7 +52,7 @@ bool whole_shuffle(Warp& w, const Instruction& in) {
 void shuffle(Warp& w, const Instruction& in) {
   if (whole_shuffle(w, in)) return;
   const std::uint32_t *const a = w.lanes<std::uint32_t>(in.from[0]), *const b = w.lanes<std::uint32_t>(in.from[1]),
-                            *const c = w.lanes<std::uint32_t>(in.from[2]);
+                             *const c = w.lanes<std::uint32_t>(in.from[2]);
   std::uint32_t out[kLanes];
   Mask in_range = 0, strays = 0;
   int stray_from = 0;
@@ -68,8 +70,9 @@ void shuffle(Warp& w, const Instruction& in) {
     const bool named = (members(w, in, lane) >> stray_from & 1) != 0;
     w.machine->note(Code::ac604, "warp mask", in, [&] {
       return "lane " + std::to_string(lane) + " shuffles from lane " + std::to_string(stray_from) +
-             (named ? ", which does not take part: the value is undefined" : ", which is not in the mask: the value is undefined") + " (" +
-             w.machine->thread_text(w, lane) + ")";
+             (named ? ", which does not take part: the value is undefined"
+                    : ", which is not in the mask: the value is undefined") +
+             " (" + w.machine->thread_text(w, lane) + ")";
     });
   }
   each_into<std::uint32_t>(w, in.to[0], [&](int i) { return out[i]; });
@@ -136,7 +139,9 @@ void reduce(Warp& w, const Instruction& in) {
     for (mask &= mask - 1; mask != 0; mask &= mask - 1) {
       const auto b = static_cast<T>(a[std::countr_zero(mask)]);
       switch (static_cast<Reduce>(in.number)) {
-        case Reduce::add: value = static_cast<T>(static_cast<std::uint32_t>(value) + static_cast<std::uint32_t>(b)); break;
+        case Reduce::add:
+          value = static_cast<T>(static_cast<std::uint32_t>(value) + static_cast<std::uint32_t>(b));
+          break;
         case Reduce::minimum: value = std::min(value, b); break;
         case Reduce::maximum: value = std::max(value, b); break;
         case Reduce::band: value &= b; break;
@@ -233,7 +238,8 @@ void reduce_instruction(Decoder& d, Instruction& in, Words& words, const Type& t
   in.number = -1;
   for (int i = 0; i < 6; ++i)
     if (words.take(kWays[i])) in.number = i;
-  if (in.number < 0 || t.bits != 32 || t.kind == 'f') d.fail("got '" + d.statement().text() + "', which device ptx does not run");
+  if (in.number < 0 || t.bits != 32 || t.kind == 'f')
+    d.fail("got '" + d.statement().text() + "', which device ptx does not run");
   d.want_operands(3, 3);
   in.to[0] = d.result(d.operand(0), kWord);
   in.from[0] = d.value(d.operand(1), kWord);
@@ -281,7 +287,7 @@ bool decode_warp(Decoder& d, Instruction& in) {
     in.from[3] = d.value(d.operand(1), kWord);
     in.run = &elect;
   }
-  if (const std::string left = words.left(); !left.empty()) d.fail("got '." + left + "', which is not known here");
+  d.want_all(words);
   return true;
 }
 

@@ -12,7 +12,8 @@ namespace {
 template <class Read>
 std::string text_at(Read read, std::uint64_t address) {
   std::string out;
-  for (std::uint8_t c = 0; out.size() < 1000 && read(address + out.size(), &c, 1) && c != 0;) out += static_cast<char>(c);
+  for (std::uint8_t c = 0; out.size() < 1000 && read(address + out.size(), &c, 1) && c != 0;)
+    out += static_cast<char>(c);
   return out;
 }
 
@@ -25,12 +26,14 @@ std::string number_text(char conversion, std::uint64_t bits, bool wide) {
   }
   char buffer[32];
   if (conversion == 'd' || conversion == 'i') {
-    const auto value = wide ? static_cast<std::int64_t>(bits) : static_cast<std::int64_t>(static_cast<std::int32_t>(bits));
+    const auto value =
+        wide ? static_cast<std::int64_t>(bits) : static_cast<std::int64_t>(static_cast<std::int32_t>(bits));
     return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
   }
   const std::uint64_t value = wide ? bits : bits & 0xffffffffu;
   const bool hex = conversion == 'x' || conversion == 'X' || conversion == 'p';
-  return (conversion == 'p' ? "0x" : "") + std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value, hex ? 16 : 10).ptr);
+  return (conversion == 'p' ? "0x" : "") +
+         std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value, hex ? 16 : 10).ptr);
 }
 
 /// What printf prints, numbers without width or precision of the format: the shortest that say the value.
@@ -77,7 +80,8 @@ bool Machine::special_call(WarpState& w, const Instruction& in, Mask active, con
       const std::uint8_t* from = nullptr;
       if (address >> 56 == kLocalWindow >> 56) {
         const std::uint64_t at = address - kLocalWindow;
-        if (at + bytes <= program_.local_bytes) from = w.local.data() + static_cast<std::size_t>(lane) * program_.local_bytes + at;
+        if (at + bytes <= program_.local_bytes)
+          from = w.local.data() + static_cast<std::size_t>(lane) * program_.local_bytes + at;
       } else if (const Memory* const memory = global_at(address, bytes); memory != nullptr) {
         from = memory->host + (address - memory->address);
       }
@@ -86,7 +90,8 @@ bool Machine::special_call(WarpState& w, const Instruction& in, Mask active, con
     };
     const auto argument = [&](std::uint32_t k) {
       std::uint64_t value = 0;
-      std::memcpy(&value, w.local.data() + static_cast<std::size_t>(lane) * program_.local_bytes + extra[2 * k], std::min<std::uint32_t>(8, extra[2 * k + 1]));
+      std::memcpy(&value, w.local.data() + static_cast<std::size_t>(lane) * program_.local_bytes + extra[2 * k],
+                  std::min<std::uint32_t>(8, extra[2 * k + 1]));
       return value;
     };
     if (name == "vprintf") {
@@ -94,7 +99,8 @@ bool Machine::special_call(WarpState& w, const Instruction& in, Mask active, con
       continue;
     }
     note(Code::ac501, "assertion", in, [&] {
-      return "assertion '" + text_at(read, argument(0)) + "' failed, line " + std::to_string(argument(2) & 0xffffffffu) + " (" + thread_text(w, lane) + ")";
+      return "assertion '" + text_at(read, argument(0)) + "' failed, line " +
+             std::to_string(argument(2) & 0xffffffffu) + " (" + thread_text(w, lane) + ")";
     });
     stopped_ = true;
     break;

@@ -36,7 +36,7 @@ class Warp {
   Mask carry = 0;              ///< the condition code of add.cc and alike
   Machine* machine = nullptr;
   Block* block = nullptr;
-  std::uint32_t index = 0;     ///< in its block
+  std::uint32_t index = 0;  ///< in its block
 };
 
 /// How a T lies in a slot.
@@ -125,7 +125,7 @@ void each2(Warp& w, const Instruction& in) {
 template <class R, class T, class F>
 void each3(Warp& w, const Instruction& in) {
   const Stored<T>*const a = w.lanes<Stored<T>>(in.from[0]), *const b = w.lanes<Stored<T>>(in.from[1]),
-            *const c = w.lanes<Stored<T>>(in.from[2]);
+                        *const c = w.lanes<Stored<T>>(in.from[2]);
   each_into<R>(w, in.to[0], [=](int i) { return F{}(taken<T>(a[i]), taken<T>(b[i]), taken<T>(c[i])); });
 }
 

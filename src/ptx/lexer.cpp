@@ -72,8 +72,9 @@ class Lexer {
     } else if (std::string_view("{}()[]<>,;:=+-*/|&@!^~?").find(c) != std::string_view::npos) {
       ++at_;
     } else {
-      fail(path_, line_, std::string("got a character that no PTX holds") +
-                             (c > ' ' && c < 0x7f ? std::string(": '") + c + "'" : ""));
+      fail(
+          path_, line_,
+          std::string("got a character that no PTX holds") + (c > ' ' && c < 0x7f ? std::string(": '") + c + "'" : ""));
     }
     out_.push_back({kind, text_.substr(start, at_ - start), line_});
   }

@@ -13,8 +13,9 @@ namespace ampcheck::ptx {
 
 namespace {
 
-constexpr std::uint32_t kTurn = 200'000;    ///< instructions after which a group lets others run: one may wait for another
-constexpr std::uint32_t kLookAround = 4096; ///< instructions between two looks at whether the run was cancelled
+constexpr std::uint32_t kTurn =
+    200'000;  ///< instructions after which a group lets others run: one may wait for another
+constexpr std::uint32_t kLookAround = 4096;  ///< instructions between two looks at whether the run was cancelled
 constexpr std::uint32_t kEnd = 0xffffffffu;
 
 /// 0, 1, ... n-1, or in another order that the seed draws.
@@ -38,17 +39,25 @@ std::uint8_t* aligned_data(std::vector<std::uint8_t>& bytes) {
 
 }  // namespace
 
-Machine::Machine(const Program& program, const Routine& kernel, const Launch& launch) : program_(program), kernel_(kernel), launch_(launch) {
-  const auto bad = [&](const std::string& what) { throw PtxError("[" + program.text.path + ": kernel '" + kernel.name + "'] " + what); };
+Machine::Machine(const Program& program, const Routine& kernel, const Launch& launch)
+    : program_(program), kernel_(kernel), launch_(launch) {
+  const auto bad = [&](const std::string& what) {
+    throw PtxError("[" + program.text.path + ": kernel '" + kernel.name + "'] " + what);
+  };
   const auto& b = launch.block;
   const std::uint64_t threads = std::uint64_t{b[0]} * b[1] * b[2];
-  if (threads < 1 || threads > 1024 || b[2] > 64) bad("got a block of " + std::to_string(threads) + " threads, want 1 to 1024");
+  if (threads < 1 || threads > 1024 || b[2] > 64)
+    bad("got a block of " + std::to_string(threads) + " threads, want 1 to 1024");
   const auto& g = launch.grid;
-  if (g[0] < 1 || g[1] < 1 || g[2] < 1 || std::uint64_t{g[1]} * g[2] > (1u << 31) || std::uint64_t{g[0]} * g[1] * g[2] > (1u << 31))
-    bad("got a grid of " + std::to_string(g[0]) + " x " + std::to_string(g[1]) + " x " + std::to_string(g[2]) + " blocks, want 1 to 2^31");
+  if (g[0] < 1 || g[1] < 1 || g[2] < 1 || std::uint64_t{g[1]} * g[2] > (1u << 31) ||
+      std::uint64_t{g[0]} * g[1] * g[2] > (1u << 31))
+    bad("got a grid of " + std::to_string(g[0]) + " x " + std::to_string(g[1]) + " x " + std::to_string(g[2]) +
+        " blocks, want 1 to 2^31");
   if (launch.params.size() < kernel.param_bytes)
-    bad("got " + std::to_string(launch.params.size()) + " bytes of arguments, want " + std::to_string(kernel.param_bytes));
-  if (launch.dynamic_shared > (1u << 20)) bad("got " + std::to_string(launch.dynamic_shared) + " bytes of shared memory, want at most 1 MiB");
+    bad("got " + std::to_string(launch.params.size()) + " bytes of arguments, want " +
+        std::to_string(kernel.param_bytes));
+  if (launch.dynamic_shared > (1u << 20))
+    bad("got " + std::to_string(launch.dynamic_shared) + " bytes of shared memory, want at most 1 MiB");
   threads_ = static_cast<std::uint32_t>(threads);
   warps_ = (threads_ + kLanes - 1) / kLanes;
   shared_bytes_ = kernel.shared_bytes + launch.dynamic_shared;
@@ -175,11 +184,13 @@ void Machine::run_warp(WarpState& w) {
   while (budget > 0 && !stopped_ && !cancelled_ && pick(w)) {
     std::uint32_t limit = kEnd;
     for (std::size_t i = 1; i < w.groups.size(); ++i)
-      if (w.groups[i].state != Group::State::barrier && w.groups[i].frames == w.groups[0].frames) limit = std::min(limit, w.groups[i].at);
+      if (w.groups[i].state != Group::State::barrier && w.groups[i].frames == w.groups[0].frames)
+        limit = std::min(limit, w.groups[i].at);
     run_group(w, limit, budget);
   }
   if (budget == 0 && w.groups.size() > 1) {  // the group at hand may wait for another one
-    const auto ready = std::find_if(w.groups.begin() + 1, w.groups.end(), [](const Group& g) { return g.state == Group::State::ready; });
+    const auto ready = std::find_if(w.groups.begin() + 1, w.groups.end(),
+                                    [](const Group& g) { return g.state == Group::State::ready; });
     if (ready != w.groups.end()) {
       std::rotate(w.groups.begin(), ready, w.groups.end());
       std::uint32_t turn = kTurn / 16;
@@ -193,8 +204,8 @@ bool Machine::pick(WarpState& w) {
   auto& groups = w.groups;
   for (std::size_t i = 0; i < groups.size(); ++i)
     for (std::size_t k = i + 1; k < groups.size();) {
-      const bool same = groups[i].at == groups[k].at && groups[i].state != Group::State::barrier && groups[k].state != Group::State::barrier &&
-                        groups[i].frames == groups[k].frames;
+      const bool same = groups[i].at == groups[k].at && groups[i].state != Group::State::barrier &&
+                        groups[k].state != Group::State::barrier && groups[i].frames == groups[k].frames;
       if (!same) {
         ++k;
         continue;
@@ -267,7 +278,8 @@ bool Machine::control(WarpState& w, Group& group, const Instruction& in, Mask ac
         return true;
       }
       if (in.flow == Flow::trap) {
-        note(Code::ac501, "trap", in, [&] { return "the kernel stops itself (trap, " + thread_text(w, std::countr_zero(active)) + ")"; });
+        note(Code::ac501, "trap", in,
+             [&] { return "the kernel stops itself (trap, " + thread_text(w, std::countr_zero(active)) + ")"; });
         stopped_ = true;
         return false;
       }
@@ -288,34 +300,37 @@ bool Machine::control(WarpState& w, Group& group, const Instruction& in, Mask ac
       leave(w, group, active);
       return false;
     case Flow::call: call(w, group, in, active); return false;
-    case Flow::indexed: {
-      if (active == 0) {
-        ++group.at;
-        return true;
-      }
-      const std::uint32_t* const table = &program_.extra[in.more];
-      const std::uint32_t* const index = w.lanes<std::uint32_t>(in.from[0]);
-      const std::uint32_t wanted = std::min(index[std::countr_zero(active)], table[0] - 1);
-      Mask same = 0;
-      for (Mask rest = active; rest != 0; rest &= rest - 1) {
-        const int lane = std::countr_zero(rest);
-        if (std::min(index[lane], table[0] - 1) == wanted) same |= Mask{1} << lane;
-      }
-      if (same == group.mask) {
-        group.at = table[1 + wanted];
-        return false;
-      }
-      Group rest = group;  // the others come here again
-      rest.mask = group.mask & ~same;
-      group.mask = same;
-      group.at = table[1 + wanted];
-      w.groups.push_back(std::move(rest));
-      return false;
-    }
+    case Flow::indexed: return indexed_branch(w, group, in, active);
     case Flow::warp: return warp_instruction(w, group, in, active);
     case Flow::barrier: arrive(w, group, in, active); return false;
     case Flow::plain: break;
   }
+  return false;
+}
+
+/// brx.idx: lanes of one target go there, the others come here again.
+bool Machine::indexed_branch(WarpState& w, Group& group, const Instruction& in, Mask active) {
+  if (active == 0) {
+    ++group.at;
+    return true;
+  }
+  const std::uint32_t* const table = &program_.extra[in.more];
+  const std::uint32_t* const index = w.lanes<std::uint32_t>(in.from[0]);
+  const std::uint32_t wanted = std::min(index[std::countr_zero(active)], table[0] - 1);
+  Mask same = 0;
+  for (Mask rest = active; rest != 0; rest &= rest - 1) {
+    const int lane = std::countr_zero(rest);
+    if (std::min(index[lane], table[0] - 1) == wanted) same |= Mask{1} << lane;
+  }
+  if (same == group.mask) {
+    group.at = table[1 + wanted];
+    return false;
+  }
+  Group rest = group;  // the others come here again
+  rest.mask = group.mask & ~same;
+  group.mask = same;
+  group.at = table[1 + wanted];
+  w.groups.push_back(std::move(rest));
   return false;
 }
 
@@ -359,7 +374,8 @@ bool Machine::warp_instruction(WarpState& w, Group& group, const Instruction& in
     group.awaited = needed & w.live & ~active;
     for (const Group& other : w.groups) {  // one that is about to end may be named: it counts as gone
       const Instruction& next = program_.code[other.at];
-      const bool ends = next.guard == kNone && (next.flow == Flow::exit || (next.flow == Flow::ret && other.frames.empty()));
+      const bool ends =
+          next.guard == kNone && (next.flow == Flow::exit || (next.flow == Flow::ret && other.frames.empty()));
       if (ends) group.awaited &= ~other.mask;
     }
     return false;
@@ -372,7 +388,8 @@ bool Machine::warp_instruction(WarpState& w, Group& group, const Instruction& in
 
 /// Lanes that are waited for will not come: says so, and goes on without them.
 bool Machine::force_parked(WarpState& w) {
-  const auto parked = std::find_if(w.groups.begin(), w.groups.end(), [](const Group& g) { return g.state == Group::State::parked; });
+  const auto parked =
+      std::find_if(w.groups.begin(), w.groups.end(), [](const Group& g) { return g.state == Group::State::parked; });
   if (parked == w.groups.end()) return false;
   std::swap(*parked, w.groups.front());
   Group& group = w.groups.front();
@@ -384,8 +401,8 @@ bool Machine::force_parked(WarpState& w) {
     const int first = std::countr_zero(missing), more = std::popcount(missing) - 1;
     note(Code::ac604, "warp mask", in, [&] {
       return "its mask names lane " + std::to_string(first) +
-             (more > 0 ? " and " + std::to_string(more) + " more, which never come here" : ", which never comes here") + where + " (block " +
-             std::to_string(block_.index) + ")";
+             (more > 0 ? " and " + std::to_string(more) + " more, which never come here" : ", which never comes here") +
+             where + " (block " + std::to_string(block_.index) + ")";
     });
   }
   group.awaited = 0;
@@ -410,7 +427,8 @@ void Machine::warp_synced(Warp& warp, Mask lanes) {
   if (w.lane_pairs.empty()) w.lane_pairs.assign(kLanes * kLanes, 0);
   for (Mask a = lanes; a != 0; a &= a - 1)
     for (Mask b = lanes; b != 0; b &= b - 1)
-      w.lane_pairs[static_cast<std::size_t>(std::countr_zero(a)) * kLanes + static_cast<std::size_t>(std::countr_zero(b))] = now;
+      w.lane_pairs[static_cast<std::size_t>(std::countr_zero(a)) * kLanes +
+                   static_cast<std::size_t>(std::countr_zero(b))] = now;
 }
 
 bool Machine::check_cancel() {
@@ -420,8 +438,8 @@ bool Machine::check_cancel() {
   for (const auto& w : block_.warps)
     if (!w->groups.empty() && where.empty()) where = loop_text(w->current);
   // The launch has no result that could say it: whoever ends it shows what was printed.
-  std::fprintf(stderr, "error: kernel '%s' was stopped in block %u after %llu warp instructions; it runs %s\n", kernel_.name.c_str(), block_.index,
-               static_cast<unsigned long long>(steps_), where.c_str());
+  std::fprintf(stderr, "error: kernel '%s' was stopped in block %u after %llu warp instructions; it runs %s\n",
+               kernel_.name.c_str(), block_.index, static_cast<unsigned long long>(steps_), where.c_str());
   return true;
 }
 
@@ -435,7 +453,8 @@ Outcome run(const Program& program, const std::string& kernel, const Launch& lau
     std::string list;
     for (const Routine& known : program.functions)
       if (known.entry) list += (list.empty() ? "" : ", ") + known.name;
-    throw PtxError("[" + program.text.path + "] got no kernel '" + kernel + "', want one of " + (list.empty() ? "(it has none)" : list));
+    throw PtxError("[" + program.text.path + "] got no kernel '" + kernel + "', want one of " +
+                   (list.empty() ? "(it has none)" : list));
   }
   return Machine(program, *code, launch).all();
 }

@@ -61,10 +61,10 @@ struct Group {
 struct WarpState : Warp {
   std::vector<std::uint8_t> registers, local;
   std::vector<Group> groups;
-  std::uint32_t synced = 0;                 ///< clock of the last synchronisation of all its live lanes
-  std::vector<std::uint32_t> known;         ///< by warp of the block: what came before this clock is ordered
-  std::vector<std::uint32_t> lane_pairs;    ///< 32 * 32 clocks of synchronisations of some lanes, or empty
-  std::uint32_t current = 0;                ///< instruction at hand
+  std::uint32_t synced = 0;               ///< clock of the last synchronisation of all its live lanes
+  std::vector<std::uint32_t> known;       ///< by warp of the block: what came before this clock is ordered
+  std::vector<std::uint32_t> lane_pairs;  ///< 32 * 32 clocks of synchronisations of some lanes, or empty
+  std::uint32_t current = 0;              ///< instruction at hand
 };
 
 struct Barrier {
@@ -81,8 +81,8 @@ struct Block {
   std::vector<std::uint8_t> shared;
   std::vector<std::unique_ptr<WarpState>> warps;
   std::map<std::uint32_t, Barrier> barriers;
-  bool fenced = false;                                   ///< it ran a fence: its next atomic tells others
-  std::map<std::uint64_t, std::size_t> heard;            ///< atomics of this block: how many blocks had told there before
+  bool fenced = false;                         ///< it ran a fence: its next atomic tells others
+  std::map<std::uint64_t, std::size_t> heard;  ///< atomics of this block: how many blocks had told there before
 };
 
 class Machine {
@@ -92,12 +92,13 @@ class Machine {
 
   // ---- for instructions ----
   /// Where an access of a lane goes, or null if it may not: that is noted. `fresh`: the bytes that a write puts there.
-  std::uint8_t* locate(Warp& w, const Instruction& in, int lane, std::uint64_t address, std::uint32_t bytes, Access access,
-                       const void* fresh = nullptr);
+  std::uint8_t* locate(Warp& w, const Instruction& in, int lane, std::uint64_t address, std::uint32_t bytes,
+                       Access access, const void* fresh = nullptr);
   /// A note, once for each code, kind and source line; further ones are counted, and their text is never made.
   /// `other`: the second instruction of two, `kind`: tells apart what else is alike.
   template <class Text>
-  void note(Code code, const char* what, const Instruction& in, Text text, std::uint32_t other = 0, const char* kind = "") {
+  void note(Code code, const char* what, const Instruction& in, Text text, std::uint32_t other = 0,
+            const char* kind = "") {
     const auto key = std::tuple(code, what, in.place, other == 0 ? kNone : program_.code[other].place, kind);
     const auto known = found_.find(key);
     if (known != found_.end())
@@ -105,8 +106,8 @@ class Machine {
     else if (found_.size() < kMostFound)
       found_[key] = {{code, what, program_.text.place_text(static_cast<int>(in.place)) + ": " + text()}, 1};
   }
-  /// Where a read of some lanes goes that needs no shadow: what is added to an address gives its place on the host. False:
-  /// lane by lane.
+  /// Where a read of some lanes goes that needs no shadow: what is added to an address gives its place on the host.
+  /// False: lane by lane.
   bool plain_read(std::uint64_t low, std::uint64_t bytes, std::uint64_t& to_host) {
     if (low >> 56 != 0) return false;
     const Memory* const memory = global_at(low, bytes);
@@ -134,6 +135,7 @@ class Machine {
   bool pick(WarpState& w);
   void run_group(WarpState& w, std::uint32_t limit, std::uint32_t& budget);
   bool control(WarpState& w, Group& group, const Instruction& in, Mask active);
+  bool indexed_branch(WarpState& w, Group& group, const Instruction& in, Mask active);
   bool branch(WarpState& w, Group& group, std::uint32_t target, Mask taken);
   bool warp_instruction(WarpState& w, Group& group, const Instruction& in, Mask active);
   void arrive(WarpState& w, Group& group, const Instruction& in, Mask active);
@@ -144,6 +146,7 @@ class Machine {
   void explain_stall();
   void leave(WarpState& w, Group& group, Mask lanes);
   void call(WarpState& w, Group& group, const Instruction& in, Mask active);
+  bool by_address(WarpState& w, const Instruction& in, Mask active, std::uint32_t& target);
   void give_back(WarpState& w, const Frame& frame, Mask lanes);
   bool special_call(WarpState& w, const Instruction& in, Mask active, const std::string& name);
 
@@ -153,13 +156,13 @@ class Machine {
   Memory* global_at(std::uint64_t address, std::uint64_t bytes);
   void outside(Warp& w, const Instruction& in, int lane, std::uint64_t address, std::uint32_t bytes, Access access);
   std::string outside_text(const Warp& w, int lane, std::uint64_t address, std::uint32_t bytes, Access access) const;
-  void touch(WarpState& w, const Instruction& in, int lane, Memory& memory, std::uint64_t at, std::uint32_t bytes, Access access,
-             const void* fresh, bool shared);
-  void touch_cell(WarpState& w, const Instruction& in, int lane, const Memory& memory, std::uint64_t grain, Access access,
-                  bool same_value, bool shared);
+  void touch(WarpState& w, const Instruction& in, int lane, Memory& memory, std::uint64_t at, std::uint32_t bytes,
+             Access access, const void* fresh, bool shared);
+  void touch_cell(WarpState& w, const Instruction& in, int lane, const Memory& memory, std::uint64_t grain,
+                  Access access, bool same_value, bool shared);
   bool ordered(const WarpState& w, int lane, const Trace& before) const;
-  void race(WarpState& w, const Instruction& in, int lane, const Memory& memory, std::uint64_t byte, const Trace& before, bool before_writes,
-            bool writes, bool shared);
+  void race(WarpState& w, const Instruction& in, int lane, const Memory& memory, std::uint64_t byte,
+            const Trace& before, bool before_writes, bool writes, bool shared);
   void fact_unwritten();
   void facts_of_results();
   void run_watched(WarpState& w, const Instruction& in);

@@ -45,8 +45,12 @@ void split(Shadow& shadow, std::uint32_t grain) {
 
 const char* plural(std::int64_t n) { return n == 1 ? "" : "s"; }
 
-bool writes(Access access) { return access == Access::write || access == Access::strong_write || access == Access::atomic; }
-bool reads(Access access) { return access == Access::read || access == Access::strong_read || access == Access::atomic; }
+bool writes(Access access) {
+  return access == Access::write || access == Access::strong_write || access == Access::atomic;
+}
+bool reads(Access access) {
+  return access == Access::read || access == Access::strong_read || access == Access::atomic;
+}
 bool differs(const void* a, const void* b, std::uint32_t bytes) {
   if (bytes != 4) return std::memcmp(a, b, bytes) != 0;
   std::uint32_t x = 0, y = 0;
@@ -61,11 +65,23 @@ bool strong(Access access) { return access != Access::read && access != Access::
 void Machine::set_up_memory(const Launch& launch) {
   globals_ = program_.globals;
   for (const auto& named : program_.global_names)
-    memories_.push_back({demangled(named.name), kGlobalWindow + named.at, named.bytes, globals_.data() + named.at, named.constant, true, {}});
+    memories_.push_back({demangled(named.name),
+                         kGlobalWindow + named.at,
+                         named.bytes,
+                         globals_.data() + named.at,
+                         named.constant,
+                         true,
+                         {}});
   std::uint64_t all = 0;
   for (const Region& region : launch.regions) {
     if (region.bytes == 0) continue;
-    memories_.push_back({region.name, region.address, region.bytes, reinterpret_cast<std::uint8_t*>(region.address), false, region.initialised, {}});
+    memories_.push_back({region.name,
+                         region.address,
+                         region.bytes,
+                         reinterpret_cast<std::uint8_t*>(region.address),
+                         false,
+                         region.initialised,
+                         {}});
     if (!region.initialised) all += region.bytes * (sizeof(Cell) / 4 + 1);
   }
   std::sort(memories_.begin(), memories_.end(), [](const Memory& a, const Memory& b) { return a.address < b.address; });
@@ -83,9 +99,13 @@ void Machine::set_up_memory(const Launch& launch) {
 }
 
 Memory* Machine::global_at(std::uint64_t address, std::uint64_t bytes) {
-  const auto inside = [&](const Memory& memory) { return address >= memory.address && address - memory.address < memory.bytes && memory.bytes - (address - memory.address) >= bytes; };
+  const auto inside = [&](const Memory& memory) {
+    return address >= memory.address && address - memory.address < memory.bytes &&
+           memory.bytes - (address - memory.address) >= bytes;
+  };
   if (last_ != nullptr && inside(*last_)) return last_;
-  auto above = std::upper_bound(memories_.begin(), memories_.end(), address, [](std::uint64_t a, const Memory& m) { return a < m.address; });
+  auto above = std::upper_bound(memories_.begin(), memories_.end(), address,
+                                [](std::uint64_t a, const Memory& m) { return a < m.address; });
   if (above == memories_.begin()) return nullptr;
   Memory& memory = *--above;
   if (!inside(memory)) return nullptr;
@@ -96,7 +116,8 @@ std::string Machine::shared_text(std::uint64_t offset) const {
   for (const auto& named : program_.shared_names)
     if (offset >= named.at && offset - named.at < named.bytes)
       return "'" + demangled(named.name) + "' in shared memory, byte " + std::to_string(offset - named.at);
-  if (offset >= kernel_.shared_bytes) return "dynamic shared memory, byte " + std::to_string(offset - kernel_.shared_bytes);
+  if (offset >= kernel_.shared_bytes)
+    return "dynamic shared memory, byte " + std::to_string(offset - kernel_.shared_bytes);
   return "shared memory, byte " + std::to_string(offset);
 }
 
@@ -116,17 +137,21 @@ std::string Machine::thread_text(const Warp& w, int lane) const {
   return "thread " + triple(tid, extent.data()) + " of block " + triple(block_.ctaid, launch_.grid.data());
 }
 
-void Machine::outside(Warp& w, const Instruction& in, int lane, std::uint64_t address, std::uint32_t bytes, Access access) {
+void Machine::outside(Warp& w, const Instruction& in, int lane, std::uint64_t address, std::uint32_t bytes,
+                      Access access) {
   note(Code::ac603, "out of bounds", in, [&] { return outside_text(w, lane, address, bytes, access); });
 }
 
-std::string Machine::outside_text(const Warp& w, int lane, std::uint64_t address, std::uint32_t bytes, Access access) const {
-  const std::string does = writes(access) ? "writes " : "reads ", size = std::to_string(bytes) + " byte" + plural(bytes);
+std::string Machine::outside_text(const Warp& w, int lane, std::uint64_t address, std::uint32_t bytes,
+                                  Access access) const {
+  const std::string does = writes(access) ? "writes " : "reads ",
+                    size = std::to_string(bytes) + " byte" + plural(bytes);
   std::string where;
   if (address >> 56 == kSharedWindow >> 56) {
     const std::uint64_t offset = address - kSharedWindow;
     where = offset >= shared_bytes_
-                ? std::to_string(offset - shared_bytes_) + " bytes behind the end of shared memory, which has " + std::to_string(shared_bytes_)
+                ? std::to_string(offset - shared_bytes_) + " bytes behind the end of shared memory, which has " +
+                      std::to_string(shared_bytes_)
                 : "over the end of shared memory, which has " + std::to_string(shared_bytes_) + " bytes";
   } else if (address >> 56 == kLocalWindow >> 56) {
     where = "outside the thread's local memory";
@@ -136,7 +161,9 @@ std::string Machine::outside_text(const Warp& w, int lane, std::uint64_t address
     bool before = false;
     for (const Memory& memory : memories_) {
       const bool below = address < memory.address;
-      const std::uint64_t gap = below ? memory.address - address : address >= memory.address + memory.bytes ? address - memory.address - memory.bytes : 0;
+      const std::uint64_t gap = below                                      ? memory.address - address
+                                : address >= memory.address + memory.bytes ? address - memory.address - memory.bytes
+                                                                           : 0;
       if (gap < distance) {
         distance = gap;
         nearest = &memory;
@@ -145,18 +172,20 @@ std::string Machine::outside_text(const Warp& w, int lane, std::uint64_t address
     }
     where = nearest == nullptr || distance > (std::uint64_t{1} << 32) ? "where no tensor is"
             : before ? std::to_string(distance) + " bytes before '" + nearest->name + "'"
-                     : std::to_string(distance) + " bytes behind the end of '" + nearest->name + "', which has " + std::to_string(nearest->bytes);
+                     : std::to_string(distance) + " bytes behind the end of '" + nearest->name + "', which has " +
+                           std::to_string(nearest->bytes);
   }
   return does + size + " " + where + " (" + thread_text(w, lane) + ")";
 }
 
-std::uint8_t* Machine::locate(Warp& warp, const Instruction& in, int lane, std::uint64_t address, std::uint32_t bytes, Access access,
-                              const void* fresh) {
+std::uint8_t* Machine::locate(Warp& warp, const Instruction& in, int lane, std::uint64_t address, std::uint32_t bytes,
+                              Access access, const void* fresh) {
   auto& w = static_cast<WarpState&>(warp);
   if ((address & (bytes - 1)) != 0) {
     note(Code::ac605, "misaligned", in, [&] {
-      return std::string(writes(access) ? "writes" : "reads") + " " + std::to_string(bytes) + " bytes at an address that is " +
-             std::to_string(address & (bytes - 1)) + " bytes off a multiple of " + std::to_string(bytes) + " (" + thread_text(w, lane) + ")";
+      return std::string(writes(access) ? "writes" : "reads") + " " + std::to_string(bytes) +
+             " bytes at an address that is " + std::to_string(address & (bytes - 1)) + " bytes off a multiple of " +
+             std::to_string(bytes) + " (" + thread_text(w, lane) + ")";
     });
     return nullptr;
   }
@@ -168,7 +197,9 @@ std::uint8_t* Machine::locate(Warp& warp, const Instruction& in, int lane, std::
       return nullptr;
     }
     std::uint8_t* const host = block_.shared.data() + at;
-    if (launch_.watch) touch(w, in, lane, shared_, at, bytes, access, fresh == nullptr || differs(host, fresh, bytes) ? fresh : host, true);
+    if (launch_.watch)
+      touch(w, in, lane, shared_, at, bytes, access, fresh == nullptr || differs(host, fresh, bytes) ? fresh : host,
+            true);
     return host;
   }
   if (window == kLocalWindow >> 56) {
@@ -199,8 +230,8 @@ std::uint8_t* Machine::locate(Warp& warp, const Instruction& in, int lane, std::
 }
 
 /// `fresh` is the memory itself where a write changes nothing.
-void Machine::touch(WarpState& w, const Instruction& in, int lane, Memory& memory, std::uint64_t at, std::uint32_t bytes, Access access,
-                    const void* fresh, bool shared) {
+void Machine::touch(WarpState& w, const Instruction& in, int lane, Memory& memory, std::uint64_t at,
+                    std::uint32_t bytes, Access access, const void* fresh, bool shared) {
   Shadow& shadow = memory.shadow;
   const std::uint32_t least = bytes >= 4 ? 4 : bytes;
   if (least < shadow.grain) split(shadow, least);
@@ -212,7 +243,9 @@ void Machine::touch(WarpState& w, const Instruction& in, int lane, Memory& memor
       const bool written = shared ? cell.write.set && cell.write.block == block_.index : shadow.written[grain] != 0;
       if (!written)
         note(Code::ac602, "uninitialised read", in, [&] {
-          return "reads " + (shared ? shared_text(grain * shadow.grain) : "byte " + std::to_string(grain * shadow.grain) + " of '" + memory.name + "'") +
+          return "reads " +
+                 (shared ? shared_text(grain * shadow.grain)
+                         : "byte " + std::to_string(grain * shadow.grain) + " of '" + memory.name + "'") +
                  ", which nothing wrote (" + thread_text(w, lane) + ")";
         });
     }
@@ -245,18 +278,21 @@ bool Machine::ordered(const WarpState& w, int lane, const Trace& before) const {
   const std::uint32_t other = before.thread / kLanes;
   if (other != w.index) return before.clock < w.known[other];
   if (before.clock < w.synced) return true;
-  return !w.lane_pairs.empty() && before.clock < w.lane_pairs[static_cast<std::size_t>(lane) * kLanes + before.thread % kLanes];
+  return !w.lane_pairs.empty() &&
+         before.clock < w.lane_pairs[static_cast<std::size_t>(lane) * kLanes + before.thread % kLanes];
 }
 
-void Machine::touch_cell(WarpState& w, const Instruction& in, int lane, const Memory& memory, std::uint64_t grain, Access access, bool same_value,
-                         bool shared) {
+void Machine::touch_cell(WarpState& w, const Instruction& in, int lane, const Memory& memory, std::uint64_t grain,
+                         Access access, bool same_value, bool shared) {
   Cell& cell = const_cast<Memory&>(memory).shadow.cells[grain];
   const auto conflicts = [&](const Trace& before) {
     if (!before.set || (shared && before.block != block_.index)) return false;
     return !(before.strong && strong(access)) && !ordered(w, lane, before);
   };
   const std::uint64_t byte = grain * memory.shadow.grain;
-  const Trace now{block_.index, block_.clock, w.current, static_cast<std::uint16_t>(w.index * kLanes + static_cast<std::uint32_t>(lane)), true, strong(access)};
+  const Trace now{block_.index, block_.clock,
+                  w.current,    static_cast<std::uint16_t>(w.index * kLanes + static_cast<std::uint32_t>(lane)),
+                  true,         strong(access)};
   if (writes(access)) {
     if (!same_value && conflicts(cell.write)) race(w, in, lane, memory, byte, cell.write, true, true, shared);
     for (const Trace& read : cell.read)
@@ -270,14 +306,18 @@ void Machine::touch_cell(WarpState& w, const Instruction& in, int lane, const Me
   last = now;
 }
 
-void Machine::race(WarpState& w, const Instruction& in, int lane, const Memory& memory, std::uint64_t byte, const Trace& before, bool before_writes,
-                   bool now_writes, bool shared) {
+void Machine::race(WarpState& w, const Instruction& in, int lane, const Memory& memory, std::uint64_t byte,
+                   const Trace& before, bool before_writes, bool now_writes, bool shared) {
   const bool one_block = before.block == block_.index;
   const bool one_warp = one_block && before.thread / kLanes == w.index;
-  const char* const missing = !one_block ? "nothing orders blocks" : one_warp ? "want __syncwarp() between" : "want __syncthreads() between";
+  const char* const missing = !one_block ? "nothing orders blocks"
+                              : one_warp ? "want __syncwarp() between"
+                                         : "want __syncthreads() between";
   const auto text = [&] {
-    return thread_text(w, lane) + (now_writes ? " writes " : " reads ") + (shared ? shared_text(byte) : "'" + memory.name + "', byte " + std::to_string(byte)) +
-           ", which " + (one_block ? "thread " + std::to_string(before.thread) : "a thread of block " + std::to_string(before.block)) +
+    return thread_text(w, lane) + (now_writes ? " writes " : " reads ") +
+           (shared ? shared_text(byte) : "'" + memory.name + "', byte " + std::to_string(byte)) + ", which " +
+           (one_block ? "thread " + std::to_string(before.thread)
+                      : "a thread of block " + std::to_string(before.block)) +
            (before_writes ? " writes" : " reads") + " at " + place_of(before.at) + ": " + missing;
   };
   note(Code::ac601, "race", in, text, before.at, missing);
@@ -285,7 +325,8 @@ void Machine::race(WarpState& w, const Instruction& in, int lane, const Memory& 
 
 const std::uint8_t* Machine::parameters(std::uint64_t at, std::uint64_t bytes) const {
   if (at + bytes > launch_.params.size())
-    throw PtxError("[" + program_.text.path + "] kernel '" + kernel_.name + "' reads parameter bytes behind its list, want arguments that fit");
+    throw PtxError("[" + program_.text.path + "] kernel '" + kernel_.name +
+                   "' reads parameter bytes behind its list, want arguments that fit");
   return launch_.params.data() + at;
 }
 

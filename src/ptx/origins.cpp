@@ -76,10 +76,12 @@ void Machine::fact_unwritten() {
     if (memory.initialised || shadow.cells.empty()) continue;
     const auto left = std::count(shadow.written.begin(), shadow.written.end(), std::uint8_t{0});
     if (left == 0) continue;
-    const auto first = std::find(shadow.written.begin(), shadow.written.end(), std::uint8_t{0}) - shadow.written.begin();
+    const auto first =
+        std::find(shadow.written.begin(), shadow.written.end(), std::uint8_t{0}) - shadow.written.begin();
     std::vector<std::uint32_t> stores;
     for (const Cell& cell : shadow.cells)
-      if (cell.write.set && std::find(stores.begin(), stores.end(), cell.write.at) == stores.end()) stores.push_back(cell.write.at);
+      if (cell.write.set && std::find(stores.begin(), stores.end(), cell.write.at) == stores.end())
+        stores.push_back(cell.write.at);
     std::sort(stores.begin(), stores.end());
     std::string places, last;
     for (const std::uint32_t at : stores)
@@ -88,9 +90,10 @@ void Machine::fact_unwritten() {
         last = place;
       }
     facts_.push_back({LaunchFact::Kind::unwritten, memory.name,
-                      "'" + memory.name + "' is written by " + (places.empty() ? "no line" : places) + ", which leaves " +
-                          std::to_string(static_cast<std::uint64_t>(left) * shadow.grain) + " of its " + std::to_string(memory.bytes) +
-                          " bytes, the first at byte " + std::to_string(static_cast<std::uint64_t>(first) * shadow.grain)});
+                      "'" + memory.name + "' is written by " + (places.empty() ? "no line" : places) +
+                          ", which leaves " + std::to_string(static_cast<std::uint64_t>(left) * shadow.grain) +
+                          " of its " + std::to_string(memory.bytes) + " bytes, the first at byte " +
+                          std::to_string(static_cast<std::uint64_t>(first) * shadow.grain)});
   }
 }
 
@@ -110,7 +113,8 @@ std::string Machine::loop_text(std::uint32_t at) const {
   if (least == ~0u) return "at " + place_of(at) + ", in no loop";
   std::vector<std::string> places;
   for (std::uint32_t i = from; i <= to; ++i)
-    if (const std::string place = place_of(i); std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
+    if (const std::string place = place_of(i); std::find(places.begin(), places.end(), place) == places.end())
+      places.push_back(place);
   std::string out = "in a loop over ";
   for (std::size_t i = 0; i < places.size() && i < kShown; ++i) out += (i == 0 ? "" : ", ") + places[i];
   return out + (places.size() > kShown ? ", ..." : "");

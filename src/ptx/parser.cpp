@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "src/ptx/lexer.h"
+#include "src/ptx/literals.h"
 #include "src/ptx/text.h"
 
 namespace ampcheck::ptx {
@@ -14,19 +15,6 @@ namespace {
 constexpr int kOldest = 30, kNewest = 99;  ///< versions: before 3.0 functions had no .param ABI
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 31;
 constexpr std::size_t kMostRegisters = 1 << 18;
-
-/// Kind and width of a type word such as ".f32".
-std::optional<Register> type_of(std::string_view word) {
-  if (word == ".pred") return Register{'p', 1};
-  if (word == ".f16x2" || word == ".bf16x2") return Register{'b', 32};
-  if (word == ".bf16") return Register{'b', 16};
-  if (word.size() < 3 || word[0] != '.' || std::string_view("busf").find(word[1]) == std::string_view::npos) return {};
-  int bits = 0;
-  const auto [end, error] = std::from_chars(word.data() + 2, word.data() + word.size(), bits);
-  if (error != std::errc() || end != word.data() + word.size()) return {};
-  if (bits != 8 && bits != 16 && bits != 32 && bits != 64 && bits != 128) return {};
-  return Register{word[1], bits};
-}
 
 class Parser {
  public:
@@ -72,41 +60,9 @@ class Parser {
   }
 
   Operand number() {
-    std::string_view text = now().text;
     Operand out;
-    out.kind = Operand::Kind::integer;
-    std::uint64_t bits = 0;
-    const auto read = [&](std::string_view digits, int base) {
-      const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), bits, base);
-      if (error != std::errc() || end != digits.data() + digits.size() || digits.empty())
-        fail_here("got " + shown() + ", want a number");
-    };
-    const char second = text.size() > 1 && text[0] == '0' ? text[1] : '\0';
-    if (second == 'f' || second == 'F' || second == 'd' || second == 'D') {
-      const bool single = second == 'f' || second == 'F';
-      read(text.substr(2), 16);
-      if (text.size() != (single ? 10u : 18u)) fail_here("got " + shown() + ", want 0f with 8 or 0d with 16 digits");
-      out.kind = Operand::Kind::real;
-      out.real = single ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)))
-                        : std::bit_cast<double>(bits);
-      out.number = static_cast<std::int64_t>(bits);
-    } else if (text.find_first_of(".eE") != std::string_view::npos && second != 'x' && second != 'X') {
-      out.kind = Operand::Kind::real;
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out.real);
-      if (error != std::errc() || end != text.data() + text.size()) fail_here("got " + shown() + ", want a number");
-      out.number = std::bit_cast<std::int64_t>(out.real);
-    } else {
-      if (text.back() == 'U') text.remove_suffix(1);
-      if (second == 'x' || second == 'X')
-        read(text.substr(2), 16);
-      else if (second == 'b' || second == 'B')
-        read(text.substr(2), 2);
-      else if (text.size() > 1 && text[0] == '0')
-        read(text.substr(1), 8);
-      else
-        read(text, 10);
-      out.number = static_cast<std::int64_t>(bits);
-    }
+    if (const std::string why = read_number(now().text, out); !why.empty())
+      fail_here("got " + shown() + ", want " + why);
     ++at_;
     return out;
   }
@@ -231,7 +187,8 @@ class Parser {
       ++at_;
       if (text == ".align") {
         const std::int64_t value = integer();
-        if (value < 1 || value > 1024 || (value & (value - 1)) != 0) fail_here("got an alignment that is no power of 2");
+        if (value < 1 || value > 1024 || (value & (value - 1)) != 0)
+          fail_here("got an alignment that is no power of 2");
         align = static_cast<std::uint32_t>(value);
       } else if (text == ".v2" || text == ".v4") {
         lanes = text == ".v2" ? 2 : 4;
@@ -294,12 +251,13 @@ class Parser {
       bits = static_cast<std::uint64_t>(value.number);
       if (value.kind == Operand::Kind::real && unit == 4)
         bits = std::bit_cast<std::uint32_t>(static_cast<float>(value.real));
-      if (minus) bits = value.kind == Operand::Kind::real ? bits ^ (unit == 4 ? 0x80000000u : std::uint64_t{1} << 63)
-                                                          : 0 - bits;
+      if (minus)
+        bits = value.kind == Operand::Kind::real ? bits ^ (unit == 4 ? 0x80000000u : std::uint64_t{1} << 63) : 0 - bits;
     }
     for (std::uint64_t i = 0; i < unit; ++i)
       variable.initial.push_back(i < 8 ? static_cast<std::uint8_t>(bits >> (8 * i)) : std::uint8_t{0});
-    if (variable.bytes != 0 && variable.initial.size() > variable.bytes) fail_here("got more values than the array has");
+    if (variable.bytes != 0 && variable.initial.size() > variable.bytes)
+      fail_here("got more values than the array has");
     if (variable.bytes == 0) variable.bytes = unit;
   }
 
@@ -533,8 +491,9 @@ class Parser {
     Operand out = number();
     if (!minus) return out;
     out.real = -out.real;
-    out.number = out.kind == Operand::Kind::real ? std::bit_cast<std::int64_t>(out.real)
-                                                 : static_cast<std::int64_t>(0 - static_cast<std::uint64_t>(out.number));
+    out.number = out.kind == Operand::Kind::real
+                     ? std::bit_cast<std::int64_t>(out.real)
+                     : static_cast<std::int64_t>(0 - static_cast<std::uint64_t>(out.number));
     return out;
   }
 
@@ -558,7 +517,8 @@ class Parser {
       else if (is("-"))
         out.number = integer();
     }
-    if (is(",")) fail_here("got an address of several parts (a tensor map or a texture), which device ptx does not run");
+    if (is(","))
+      fail_here("got an address of several parts (a tensor map or a texture), which device ptx does not run");
     want("]");
     return out;
   }

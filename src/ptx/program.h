@@ -21,8 +21,8 @@ struct Instruction;
 /// Carries an instruction out for the lanes of Warp::mask.
 using Execute = void (*)(Warp&, const Instruction&);
 
-/// Where an operand lies: an offset in bytes into the registers of the warp, or, with the top bit, into the constants of
-/// the program. Registers of up to 32 bits are 32 lanes of 4 bytes, of 64 bits 32 lanes of 8, a predicate one Mask.
+/// Where an operand lies: an offset in bytes into the registers of the warp, or, with the top bit, into the constants
+/// of the program. Registers of up to 32 bits are 32 lanes of 4 bytes, of 64 bits 32 lanes of 8, a predicate one Mask.
 using Slot = std::uint32_t;
 inline constexpr Slot kConstant = 0x80000000u, kNone = 0xffffffffu;
 
@@ -41,19 +41,19 @@ struct Instruction {
   Execute run = nullptr;
   Flow flow = Flow::plain;
   bool guard_negated = false;
-  std::uint8_t count = 1;      ///< of a vector access
-  std::uint8_t bytes = 0;      ///< of one element in memory
+  std::uint8_t count = 1;  ///< of a vector access
+  std::uint8_t bytes = 0;  ///< of one element in memory
   Space space = Space::generic;
   Slot guard = kNone;
   Slot to[2] = {kNone, kNone};
   Slot from[4] = {kNone, kNone, kNone, kNone};
-  std::uint32_t more = 0;      ///< first of further slots or numbers in Program::extra
-  std::uint32_t target = 0;    ///< of a branch; of a call, the function
-  std::int64_t number = 0;     ///< added to an address; a table; a mode
-  std::uint32_t place = 0;     ///< source line
-  std::uint32_t line = 0;      ///< of the PTX text
-  bool narrow_address = false; ///< from[0] is an address of 32 bits
-  Watch watch = Watch::none;   ///< what is looked for in its result
+  std::uint32_t more = 0;       ///< first of further slots or numbers in Program::extra
+  std::uint32_t target = 0;     ///< of a branch; of a call, the function
+  std::int64_t number = 0;      ///< added to an address; a table; a mode
+  std::uint32_t place = 0;      ///< source line
+  std::uint32_t line = 0;       ///< of the PTX text
+  bool narrow_address = false;  ///< from[0] is an address of 32 bits
+  Watch watch = Watch::none;    ///< what is looked for in its result
 };
 
 struct Routine {
@@ -61,7 +61,7 @@ struct Routine {
   bool entry = false, defined = false;
   std::vector<Variable> params = {}, returns = {};  ///< as the text has them
   std::vector<std::uint32_t> return_at = {};        ///< in local memory
-  std::vector<std::uint32_t> param_at = {};  ///< of an entry in its parameters, else in local memory
+  std::vector<std::uint32_t> param_at = {};         ///< of an entry in its parameters, else in local memory
   std::uint32_t param_bytes = 0;
   std::uint32_t register_begin = 0, register_end = 0;  ///< bytes of the register file
   std::uint32_t shared_bytes = 0;                      ///< of all functions, without what the launch adds
@@ -79,9 +79,9 @@ struct Program {
   std::vector<Routine> functions = {};
   std::vector<Instruction> code = {};
   std::vector<std::uint32_t> extra = {};
-  std::vector<std::uint8_t> constants = {};   ///< broadcast immediates
-  std::uint32_t register_bytes = 0;           ///< of a warp
-  std::uint32_t local_bytes = 0;              ///< of a thread
+  std::vector<std::uint8_t> constants = {};  ///< broadcast immediates
+  std::uint32_t register_bytes = 0;          ///< of a warp
+  std::uint32_t local_bytes = 0;             ///< of a thread
   Specials specials = {};
   /// .global and .const variables, one behind the other: what they hold before a launch.
   std::vector<std::uint8_t> globals = {};

@@ -59,7 +59,7 @@ inline float directed(double d, Direction direction) {
   if (direction == Direction::nearest || got == d || std::isnan(d)) return f;
   const auto bits = std::bit_cast<std::uint32_t>(f);
   const bool too_large = got > d;  // toward +infinity
-  const bool wrong = direction == Direction::zero ? std::fabs(got) > std::fabs(d)
+  const bool wrong = direction == Direction::zero   ? std::fabs(got) > std::fabs(d)
                      : direction == Direction::down ? too_large
                                                     : !too_large;
   if (!wrong) return f;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PTX as text: statements of functions with their operands, variables, and the source lines of .loc. What an instruction
-// means is the decoder's affair (src/ptx/decode.h).
+// PTX as text: statements of functions with their operands, variables, and the source lines of .loc. What an
+// instruction means is the decoder's affair (src/ptx/decode.h).
 #pragma once
 
 #include <cstdint>
@@ -21,21 +21,21 @@ struct PtxError : Error {
 struct Operand {
   enum class Kind : std::uint8_t { name, integer, real, address, list, sink, ored };
   Kind kind = Kind::name;
-  std::string name = {};     ///< of a register, variable, label or function; of an address, its base (empty: a number)
-  std::int64_t number = 0;   ///< an integer; of an address or a name, what is added
-  double real = 0;           ///< of a float in decimals or as 0f/0d bits
-  bool negated = false;      ///< !%p
+  std::string name = {};    ///< of a register, variable, label or function; of an address, its base (empty: a number)
+  std::int64_t number = 0;  ///< an integer; of an address or a name, what is added
+  double real = 0;          ///< of a float in decimals or as 0f/0d bits
+  bool negated = false;     ///< !%p
   std::vector<Operand> parts = {};  ///< of {a, b}, (a, b) and a|b
 };
 
 struct Statement {
-  int line = 0;                    ///< of the PTX text
-  int place = 0;                   ///< index into Module::places
-  std::string guard = {};          ///< the predicate, or empty
+  int line = 0;            ///< of the PTX text
+  int place = 0;           ///< index into Module::places
+  std::string guard = {};  ///< the predicate, or empty
   bool guard_negated = false;
   std::vector<std::string> words = {};  ///< "ld", "global", "f32"
   std::vector<Operand> operands = {};
-  std::string text() const;        ///< "ld.global.f32"
+  std::string text() const;  ///< "ld.global.f32"
 };
 
 enum class Space : std::uint8_t { generic, global, shared, local, constant, param };
@@ -45,7 +45,7 @@ struct Variable {
   std::string name;
   Space space = Space::generic;
   std::uint32_t align = 1;
-  std::uint64_t bytes = 0;   ///< 0: extern shared, as large as the launch says
+  std::uint64_t bytes = 0;  ///< 0: extern shared, as large as the launch says
   std::vector<std::uint8_t> initial = {};
   /// Addresses in an initialiser: where, of what, plus what.
   struct Address {
@@ -66,10 +66,10 @@ struct Function {
   bool entry = false, defined = false;
   int line = 0;
   std::vector<Variable> params = {}, returns = {};
-  std::vector<Variable> variables = {};      ///< local, shared and param variables of the body; names are unique
+  std::vector<Variable> variables = {};  ///< local, shared and param variables of the body; names are unique
   std::vector<Register> registers = {};
-  std::map<std::string, std::uint32_t> register_index = {};  ///< names are unique: a scope's are renamed
-  std::map<std::string, std::uint32_t> labels = {};          ///< index of the statement behind
+  std::map<std::string, std::uint32_t> register_index = {};     ///< names are unique: a scope's are renamed
+  std::map<std::string, std::uint32_t> labels = {};             ///< index of the statement behind
   std::map<std::string, std::vector<std::string>> tables = {};  ///< of .branchtargets and .calltargets
   std::vector<Statement> body = {};
 };

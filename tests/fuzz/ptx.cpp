@@ -33,7 +33,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const auto program = ptx::decode(ptx::parse(fuzz::text_of(data, size), "fuzz.ptx"));
     fuzz::require(program->text.version >= 30, "a text that is taken has a version");
-    if (program->register_bytes < (1u << 20) && program->local_bytes < (1u << 12) && program->globals.size() < (1u << 20)) run_all(*program);
+    if (program->register_bytes < (1u << 20) && program->local_bytes < (1u << 12) &&
+        program->globals.size() < (1u << 20))
+      run_all(*program);
   } catch (const ptx::PtxError& error) {
     fuzz::require(std::string_view(error.what()).starts_with("[fuzz.ptx"), "a refusal names the file");
   }

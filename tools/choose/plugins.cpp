@@ -15,8 +15,8 @@ namespace ampcheck::tools {
 
 bool is_library(std::string_view word) {
   if (word.find('(') != std::string_view::npos) return false;
-  return word.find('/') != std::string_view::npos || word.ends_with(".so") || word.ends_with(".toml") || checks::is_kernel_file(word) ||
-         word.ends_with(".dylib") || word.find(".so.") != std::string_view::npos;
+  return word.find('/') != std::string_view::npos || word.ends_with(".so") || word.ends_with(".toml") ||
+         checks::is_kernel_file(word) || word.ends_with(".dylib") || word.find(".so.") != std::string_view::npos;
 }
 
 namespace {
@@ -53,8 +53,7 @@ void join_launch(OpOptions& options) {
   if (options.launch.empty())
     throw UsageError("[" + options.verb + "] got the kernel '" + *kernel +
                      "' without its launch, want --launch launch.toml (ampcheck explain gpu-kernels)");
-  if (!options.launch.ends_with(".toml"))
-    throw UsageError("[--launch] got '" + options.launch + "', want a TOML file");
+  if (!options.launch.ends_with(".toml")) throw UsageError("[--launch] got '" + options.launch + "', want a TOML file");
   *kernel += "@" + options.launch;
 }
 

@@ -215,9 +215,7 @@ class WorkerPool::Worker {
     return text.empty() ? "" : "; it had printed: " + text;
   }
   /// Why it is no more; what it printed last.
-  std::string obituary() const {
-    return end_text(status_) + last_printed();
-  }
+  std::string obituary() const { return end_text(status_) + last_printed(); }
 
   /// The end of what was printed since the case began (an earlier one may be of another op), and before it the line
   /// that says why, which a long backtrace pushes out of sight.

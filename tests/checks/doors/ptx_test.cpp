@@ -39,7 +39,8 @@ class Folder {
 /// Causes of the findings of the first shapes, by code.
 std::map<std::string, std::string> found(const std::string& name, const SoftmaxPtx& how) {
   const Folder folder(name);
-  const std::string word = folder.file("softmax.ptx", softmax_ptx(how)) + "@" + folder.file("launch.toml", testing::softmax_launch());
+  const std::string word =
+      folder.file("softmax.ptx", softmax_ptx(how)) + "@" + folder.file("launch.toml", testing::softmax_launch());
   const OpDef& op = load_plugin(word).ops.front();
   std::map<std::string, std::string> out;
   int cases = 0;
@@ -66,7 +67,8 @@ TEST(PtxDoor, ADroppedTailIsConvictedWithTheLineThatWrites) {
 TEST(PtxDoor, ARaceIsConvictedWithBothLines) {
   const auto all = found("race", {.barrier = false});
   ASSERT_TRUE(all.contains("AC601"));
-  EXPECT_TRUE(contains(all.at("AC601"), "softmax.cu:12") && contains(all.at("AC601"), "softmax.cu:7")) << all.at("AC601");
+  EXPECT_TRUE(contains(all.at("AC601"), "softmax.cu:12") && contains(all.at("AC601"), "softmax.cu:7"))
+      << all.at("AC601");
 }
 
 TEST(PtxDoor, SumsInBf16AreConvictedWithTheirLine) {
@@ -78,7 +80,9 @@ TEST(PtxDoor, SumsInBf16AreConvictedWithTheirLine) {
 TEST(PtxDoor, AReadBehindATensorIsConvictedWithItsLine) {
   const auto all = found("far", {.reads_too_far = true});
   ASSERT_TRUE(all.contains("AC603"));
-  EXPECT_TRUE(contains(all.at("AC603"), "softmax.cu:9: reads 4 bytes") && contains(all.at("AC603"), "behind the end of 'x'")) << all.at("AC603");
+  EXPECT_TRUE(contains(all.at("AC603"), "softmax.cu:9: reads 4 bytes") &&
+              contains(all.at("AC603"), "behind the end of 'x'"))
+      << all.at("AC603");
 }
 
 std::string refusal(const std::string& ptx, const std::string& toml) {
@@ -100,24 +104,33 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 
 TEST(PtxDoor, WhatCannotBeLaunchedSaysWhatWasWanted) {
   const std::string toml = testing::softmax_launch(), ptx = softmax_ptx();
-  const auto toml_error = [&](const std::string& from, const std::string& to) { return refusal(ptx, replaced(toml, from, to)); };
-  const auto ptx_error = [&](const std::string& from, const std::string& to) { return refusal(replaced(ptx, from, to), toml); };
+  const auto toml_error = [&](const std::string& from, const std::string& to) {
+    return refusal(ptx, replaced(toml, from, to));
+  };
+  const auto ptx_error = [&](const std::string& from, const std::string& to) {
+    return refusal(replaced(ptx, from, to), toml);
+  };
   EXPECT_TRUE(contains(toml_error("kernel = \"softmax\"", "kernel = \"softmin\""), "got none in"));
   EXPECT_TRUE(contains(toml_error("grid = [\"N\"]\n", ""), "grid, got none, want such as grid = [\"N\"]"));
   EXPECT_TRUE(contains(toml_error("block = [64]", "block = [1, 1, 1, 64]"), "got 4 extents, want 1 to 3"));
   EXPECT_TRUE(contains(toml_error("\"int D\"]", "\"int64_t D\"]"), "got 8 bytes, want the 4 that the kernel takes"));
   EXPECT_TRUE(contains(toml_error(", \"int D\"]", "]"), "got 2, want 3"));
-  EXPECT_TRUE(contains(ptx_error(".version 8.0", ".version 1.4"), "softmax.ptx:1] got .version '1.4', want 3.0 to 9.9"));
-  EXPECT_TRUE(contains(ptx_error("bar.sync 0;", "wgmma.fence.sync.aligned;"), "matrix products of warp groups (wgmma), which device ptx does not run"));
+  EXPECT_TRUE(
+      contains(ptx_error(".version 8.0", ".version 1.4"), "softmax.ptx:1] got .version '1.4', want 3.0 to 9.9"));
+  EXPECT_TRUE(contains(ptx_error("bar.sync 0;", "wgmma.fence.sync.aligned;"),
+                       "matrix products of warp groups (wgmma), which device ptx does not run"));
   EXPECT_TRUE(contains(ptx_error("bar.sync 0;", "frob.b32 %r1, %r2;"), "got unknown instruction 'frob.b32'"));
 }
 
 TEST(PtxDoor, AnEndlessLoopEndsAtTheTimeoutWithItsLines) {
   const Folder folder("endless");
-  const std::string ptx = folder.file("softmax.ptx", softmax_ptx({.ends = false})), toml = folder.file("launch.toml", testing::softmax_launch());
-  const testing::ProgramResult run = testing::ampcheck("check " + ptx + " --launch " + toml + " --shapes N=2,D=7 --regimes quick --timeout 1 --jobs 1");
+  const std::string ptx = folder.file("softmax.ptx", softmax_ptx({.ends = false})),
+                    toml = folder.file("launch.toml", testing::softmax_launch());
+  const testing::ProgramResult run = testing::ampcheck("check " + ptx + " --launch " + toml +
+                                                       " --shapes N=2,D=7 --regimes quick --timeout 1 --jobs 1");
   EXPECT_EQ(run.exit_code, 1) << run.err;
-  EXPECT_TRUE(contains(run.out, "TIMEOUT") && contains(run.out, "in a loop over softmax.cu:15, softmax.cu:16")) << run.out;
+  EXPECT_TRUE(contains(run.out, "TIMEOUT") && contains(run.out, "in a loop over softmax.cu:15, softmax.cu:16"))
+      << run.out;
 }
 
 TEST(PtxDoor, AKernelWithoutItsLaunchIsAskedForOne) {
