@@ -120,10 +120,11 @@ void copy_async(Warp& w, const Instruction& in) {
     if (in.from[1] != kNone) count = std::min<std::uint32_t>(count, w.lanes<std::uint32_t>(in.from[1])[lane]);
     if (in.from[2] != kNone && (w.predicate(in.from[2]) >> lane & 1) != 0) count = 0;  // ignore-src
     std::uint8_t bytes[16] = {};
-    if (count > 0) {
-      const std::uint8_t* const source = w.machine->locate(
-          w, in, lane, from[lane] + static_cast<std::uint64_t>(in.number), count == 3 ? 1 : count, Access::read);
-      if (source != nullptr) std::memcpy(bytes, source, count);
+    const std::uint32_t step = count % 4 == 0 ? 4 : 1;
+    for (std::uint32_t k = 0; k < count; k += step) {
+      const std::uint64_t at = from[lane] + static_cast<std::uint64_t>(in.number) + k;
+      const std::uint8_t* const source = w.machine->locate(w, in, lane, at, step, Access::read);
+      if (source != nullptr) std::memcpy(bytes + k, source, step);
     }
     const std::uint64_t to =
         extra[1] != 0 ? w.lanes<std::uint32_t>(in.to[0])[lane] : w.lanes<std::uint64_t>(in.to[0])[lane];

@@ -123,7 +123,8 @@ class Parser {
     ++at_;
     const auto index = static_cast<int>(integer());
     if (now().kind != Token::Kind::text) fail_here("got " + shown() + ", want the name of a file");
-    const std::string_view path = tokens_[at_++].text;
+    std::string_view path = tokens_[at_++].text;
+    if (now().kind == Token::Kind::text) path = tokens_[at_++].text;       // folder and name
     module_.files[index] = std::string(path.substr(path.rfind('/') + 1));  // rfind gives npos: 0
     while (take(",")) integer();
   }

@@ -115,35 +115,30 @@ TEST(PtxInstructions, Floats) {
   });
 }
 
-/// r is x rounded in a direction: no float lies between them, and it lies on the right side.
-void expect_directed(const std::string& op, std::function<__float128(float, float, float)> exact, bool up) {
-  expect_same(
-      op + (up ? ".rp" : ".rm") + ".f32 %f3, %f0, %f1" + (op == "fma" ? ", %f2" : "") + ";\nmov.b32 %r3, %f3;\n",
-      [&](U a, U b, U c) {
-        const __float128 x = exact(as_float(a), as_float(b), as_float(c));
-        auto out = static_cast<float>(x);
-        if (!(x == x) || x > 3.5e38Q || x < -3.5e38Q || x == 0)
-          return bits_of(out == 0 && !up && x == 0 && as_float(a) + as_float(b) == 0 ? out : out);
-        if (up && static_cast<__float128>(out) < x) out = std::nextafter(out, INFINITY);
-        if (!up && static_cast<__float128>(out) > x) out = std::nextafter(out, -INFINITY);
-        return bits_of(out);
-      });
+/// A product of two floats is exact in a double: the float next to it in a direction.
+float next_to(double exact, bool up) {
+  const auto out = static_cast<float>(exact);
+  if (!(exact == exact) || std::isinf(exact)) return out;
+  if (up && static_cast<double>(out) < exact) return std::nextafter(out, INFINITY);
+  return !up && static_cast<double>(out) > exact ? std::nextafter(out, -INFINITY) : out;
 }
 
 TEST(PtxInstructions, DirectedRoundings) {
   for (const bool up : {false, true})
-    expect_directed(
-        "mul", [](float a, float b, float) { return static_cast<__float128>(a) * b; }, up);
+    expect_same(std::string("mul") + (up ? ".rp" : ".rm") + ".f32 %f3, %f0, %f1;\nmov.b32 %r3, %f3;\n",
+                [up](U a, U b, U) { return bits_of(next_to(static_cast<double>(as_float(a)) * as_float(b), up)); });
 }
 
 TEST(PtxInstructions, HalvesAreRoundedOnce) {
   const auto fused = [](const FloatFormat& format, U a, U b, U c) {
     const auto x = [&](U bits) { return static_cast<__float128>(decode_scalar(format, bits & 0xffffu)); };
-    const __float128 exact = x(a) * x(b) + x(c);
-    auto d = static_cast<double>(exact);  // to odd: then one more rounding is as the first
-    if (d == d && std::isfinite(d) && static_cast<__float128>(d) != exact) {
+    // The sum may need more digits than a __float128 has: what it loses is kept beside it.
+    const __float128 product = x(a) * x(b), sum = product + x(c), lost = x(c) - (sum - product);
+    auto d = static_cast<double>(sum);
+    const __float128 rest = (sum - static_cast<__float128>(d)) + lost;
+    if (std::isfinite(d) && rest != 0) {  // to odd: then one more rounding is as the first
       auto bits = std::bit_cast<std::uint64_t>(d);
-      if ((static_cast<__float128>(d) > exact) == (d > 0)) --bits;
+      if ((rest < 0) == (d > 0)) --bits;
       d = std::bit_cast<double>(bits | 1);
     }
     return d != d ? 0x7fffu : static_cast<U>(encode_scalar(format, d));
