@@ -27,6 +27,7 @@ const char* first_words(Kind kind) {
     case Kind::range: return "range";
     case Kind::repeats: return "repeats";
     case Kind::row_independence: return "row_independence";
+    case Kind::simulated: return "simulated";
     case Kind::written: return "written";
   }
   return "?";

@@ -31,7 +31,8 @@ struct CheckId {
     range,        ///< numbers that are lost inside the declared range
     repeats,
     row_independence,
-    written,  ///< every element of a tensor too large to judge whole
+    simulated,  ///< what a simulated GPU saw: `dim` says of what kind
+    written,    ///< every element of a tensor too large to judge whole
   };
   Kind kind = Kind::call;
   std::string tensor = {};             ///< empty where it is about no tensor

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stable finding codes: 1xx values, 2xx range and conditioning, 3xx contracts, 4xx exact relations.
+// The stable finding codes: 1xx values, 2xx range and conditioning, 3xx contracts, 4xx exact relations, 5xx the call
+// itself, 6xx what only a simulated GPU shows.
 #include "src/code.h"
 #include <algorithm>
 #include <iterator>
@@ -216,13 +217,47 @@ constexpr CodeText kTexts[] = {
      "  cause   no answer in 1 s (--timeout); asked to end (should_cancel), it did not within 2 s and was killed\n"
      "  note    its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the "
      "inputs before the call"},
+    {Code::ac601, "AC601", Verdict::structural, "threads of a kernel race for memory",
+     "Two threads use the same bytes of shared or global memory, at least one of them writes, and no barrier, warp\n"
+     "synchronisation or atomic stands between them. Which one comes first is up to the GPU, so the result is too, "
+     "even\n"
+     "where this run's values are right. Both source lines are named. (Device ptx: kernels in PTX run on the CPU.)",
+     "Put __syncthreads() or __syncwarp() between the two lines, also at the end of a loop whose next turn writes what "
+     "this\n"
+     "one reads. Between blocks only atomics or another launch help."},
+    {Code::ac602, "AC602", Verdict::structural, "a kernel reads memory that nothing wrote",
+     "The bytes were never written: of shared memory by this block, of an output or a workspace by this launch. On a "
+     "GPU\n"
+     "they hold what an earlier kernel left there. (Device ptx.)",
+     "Write the element first; where a tail is not filled, give it the neutral number of what is computed from it."},
+    {Code::ac603, "AC603", Verdict::structural, "a kernel reads or writes outside its memory",
+     "The address lies in no tensor, workspace or shared memory of this launch; of shared memory the line says how "
+     "far\n"
+     "behind its end. A GPU returns the bytes of a neighbour, or stops. (Device ptx: such reads give NaN, such writes "
+     "are\n"
+     "dropped, and the run goes on.)",
+     "Look at the guard of the line (>= for >), at the size of the grid, and at the bytes of dynamic shared memory."},
+    {Code::ac604, "AC604", Verdict::structural, "a barrier or warp operation that not all its threads reach",
+     "A barrier at which some threads of the block do not arrive, or at which they arrive from different lines; or a\n"
+     "shuffle, vote or __syncwarp whose mask names lanes that ended or wait elsewhere, or a shuffle from a lane "
+     "outside\n"
+     "the mask: its result is undefined. (Device ptx.)",
+     "Move the barrier or the shuffle out of the branch, let threads without work take part with a neutral number, or "
+     "build\n"
+     "the mask with __ballot_sync before the branch."},
+    {Code::ac605, "AC605", Verdict::structural, "a vector access that is not aligned",
+     "An access of 2, 4, 8 or 16 bytes at an address that is no multiple of its size: a GPU stops with 'misaligned\n"
+     "address'. (Device ptx.)",
+     "Check the alignment of the pointer and of each row (a row of 33 floats makes float4 illegal), or load the head "
+     "and the\n"
+     "tail by scalars."},
 };
 
 constexpr bool in_order() {
   std::size_t at = 0;
   for (const CodeText& text : kTexts)
     if (static_cast<std::size_t>(text.code) != ++at) return false;
-  return at == static_cast<std::size_t>(Code::ac502);
+  return at == static_cast<std::size_t>(Code::ac605);
 }
 static_assert(in_order(), "each code has its row, in the order of the enum");
 

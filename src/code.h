@@ -30,7 +30,8 @@ const char* name(Verdict verdict);
 /// True for the verdicts that end with exit code 1.
 bool convicts(Verdict verdict);
 
-/// What was found: 1xx values, 2xx range and conditioning, 3xx contracts, 4xx exact relations, 5xx the call itself.
+/// What was found: 1xx values, 2xx range and conditioning, 3xx contracts, 4xx exact relations, 5xx the call itself, 6xx
+/// what only a simulated GPU shows.
 /// Named as users see them. Each but `none` has its row in code_texts(), in this order.
 enum class Code : std::uint8_t {
   none,  ///< nothing was found
@@ -62,6 +63,11 @@ enum class Code : std::uint8_t {
   ac409,
   ac501,
   ac502,
+  ac601,
+  ac602,
+  ac603,
+  ac604,
+  ac605,
 };
 
 /// A row of the table of codes: what `ampcheck explain CODE` prints.

@@ -37,6 +37,7 @@ CaseRun::CaseRun(const OpDef& op_in, const OpCall& call_in, const RunOptions& op
 
 CaseRun::CaseRun(const OpDef& op_in, const OpCall& call_in, const RunOptions& options_in, NamedValues inputs)
     : op(op_in), call(call_in), options(options_in), reference(op_in, call_in, std::move(inputs), options_in.device) {
+  begin_schedules();
   if (options.as_written) reference.take_formula_alone();
   for (const TensorSpec& spec : op.signature.inputs)
     if (call.has(spec)) input_tensors_[spec.name] = input_tensor(spec, reference.inputs());
@@ -166,6 +167,9 @@ void CaseRun::note_memory(const LaunchResult& result, const std::string& where) 
   for (const std::string& name : result.clobbered)
     add_relation({CheckId::Kind::inputs_unchanged, name}, Code::ac403, 1, 1,
                  "'" + name + "' holds other bits after " + where);
+  for (const LaunchNote& note : result.notes)
+    add_relation({.kind = CheckId::Kind::simulated, .dim = note.what}, note.code, 1, note.code == Code::none ? 0 : 1,
+                 where + ": " + note.text);
 }
 
 void CaseRun::stop_if_cancelled() const {

@@ -232,6 +232,7 @@ LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensor
     all.push_back(&tensor);
   }
   for (const auto& [name, from] : tensors.in_place) call.tensors.emplace_back(name, read.at(from).view());
+  take_launch_notes();  // what a launch left that threw
   {
     const RunningLaunch running;
     try {
@@ -241,6 +242,7 @@ LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensor
     }
   }
 
+  out.notes = take_launch_notes();
   const auto look_around = [&out](const std::string& name, const GuardedTensor& after, const GuardedTensor& before) {
     if (after.changed_outside(before) == 0) return;
     out.overrun.push_back(name);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "checks/define/op_def.h"
+#include "src/launch_notes.h"
 #include "src/op_call.h"
 
 namespace ampcheck::checks {
@@ -58,6 +59,7 @@ struct LaunchResult {
   std::vector<std::string> overrun;                  ///< tensors around which guard bytes changed
   std::map<std::string, std::string> overrun_where;  ///< of these, in words
   std::vector<std::string> clobbered;                ///< inputs whose bytes changed
+  std::vector<LaunchNote> notes;                     ///< what a simulated GPU saw
 };
 
 /// Tensors of one call by name. In-place outputs share the buffer of their input.

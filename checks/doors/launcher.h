@@ -35,19 +35,29 @@ struct LauncherDescription {
   bool returns_status = false;             ///< an int, 0 is success; else void
 };
 
-/// One launcher, ready to be called from several threads at a time.
-class Launcher {
+/// What a pass of an op calls, from several threads at a time.
+class OpLauncher {
+ public:
+  OpLauncher() = default;
+  virtual ~OpLauncher() = default;
+  OpLauncher(const OpLauncher&) = delete;
+  OpLauncher& operator=(const OpLauncher&) = delete;
+  /// Finds everything that a call needs. Throws EnvironmentError or Error.
+  virtual void resolve() = 0;
+  /// As ac_kernel: 0, or a code after host->set_error.
+  virtual std::int32_t run(const ac_call& call) = 0;
+};
+
+/// A launcher of a library.
+class Launcher : public OpLauncher {
  public:
   /// `names` outlives the launcher.
   Launcher(LauncherDescription description, const ArgumentNames& names);
-  ~Launcher();
-  Launcher(const Launcher&) = delete;
-  Launcher& operator=(const Launcher&) = delete;
+  ~Launcher() override;
 
-  /// Finds every symbol. Throws as LauncherLibrary::symbol does.
-  void resolve();
-  /// As ac_kernel: 0, or a code after host->set_error.
-  std::int32_t run(const ac_call& call);
+  /// Throws as LauncherLibrary::symbol does.
+  void resolve() override;
+  std::int32_t run(const ac_call& call) override;
 
  private:
   struct Interface;

@@ -41,9 +41,17 @@ class Reader {
         out_(out),
         root_(file_, file_.root(), "file",
               {"library", "name", "summary", "formula", "form", "rows", "accumulates", "dims", "inputs", "outputs",
-               "saved", "attributes", "contract", "dtypes", "forward", "backward", "double_backward"}) {}
+               "saved", "attributes", "contract", "dtypes", "forward", "backward", "double_backward", "nvcc"}) {}
 
   TomlOp read() {
+    if (out_.kernel_file.empty()) {
+      // "library" may be a kernel too: then device ptx runs it.
+      std::filesystem::path library = root_.text("library").value_or("");
+      if (is_kernel_file(library.string())) {
+        if (library.is_relative()) library = std::filesystem::path(file_.path()).parent_path() / library;
+        out_.kernel_file = library.string();
+      }
+    }
     read_dims();
     read_inputs();
     read_outputs();
@@ -208,6 +216,10 @@ class Reader {
   void read_contract() {
     out_.contract.struct_size = sizeof(ac_contract);
     out_.math.struct_size = sizeof(ac_math);
+    if (!out_.kernel_file.empty()) {  // a GPU's functions, unless the file says otherwise
+      out_.math.cuda = 1;
+      out_.contract.math = &out_.math;
+    }
     const TomlNode* const node = root_.find("contract");
     if (node == nullptr) return;
     const TomlSection section(file_, *node, "contract",
@@ -490,8 +502,9 @@ class Reader {
 
 }  // namespace
 
-TomlOp op_of_toml(const std::string& text, const std::string& path) {
+TomlOp op_of_toml(const std::string& text, const std::string& path, const std::string& kernel_file) {
   const auto held = std::make_shared<LauncherOp>();
+  held->kernel_file = kernel_file;
   try {
     TomlOp out = Reader(TomlFile(text, path), *held).read();
     // The kernels point into `held`.

@@ -40,6 +40,7 @@ struct TomlOp {
 
 /// `path` is the file as the user wrote it: it stands in messages, and the library lies relative to its folder. Nothing
 /// is loaded. Throws PluginError "[my_op.toml:12:5] what, got X, want Y".
-TomlOp op_of_toml(const std::string& text, const std::string& path);
+/// `kernel_file`: PTX or CUDA source to run instead of the file's library.
+TomlOp op_of_toml(const std::string& text, const std::string& path, const std::string& kernel_file = {});
 
 }  // namespace ampcheck::checks

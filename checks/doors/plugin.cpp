@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "checks/doors/launcher_toml.h"
+#include "checks/doors/toml_launchers.h"
 #include "src/toml_file.h"
 
 namespace ampcheck::checks {
@@ -21,7 +22,11 @@ constexpr const char* kSymbol = "ampcheck_plugin_v1";
 std::string as_file(const std::string& path) { return path.find('/') == std::string::npos ? "./" + path : path; }
 
 /// An op of launchers that a TOML file describes.
-Plugin load_toml(const std::string& path, Opening opening) {
+/// "softmax.cu@launch.toml": the kernel in softmax.cu, launched as the TOML file says.
+Plugin load_toml(const std::string& word, Opening opening) {
+  const std::size_t at = word.rfind('@');
+  const bool pair = at != std::string::npos && is_kernel_file(std::string_view(word).substr(0, at));
+  const std::string path = pair ? word.substr(at + 1) : word, kernel = pair ? word.substr(0, at) : "";
   if (std::error_code error; !std::filesystem::is_regular_file(path, error))
     throw EnvironmentError("[plug-in] got '" + path + "', which is no file, want a TOML file");
   std::ifstream in(path, std::ios::binary);
@@ -30,11 +35,12 @@ Plugin load_toml(const std::string& path, Opening opening) {
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(in.gcount()));
   if (in.bad()) throw EnvironmentError("[plug-in] got '" + path + "', which cannot be read");
-  TomlOp made = op_of_toml(text, path);
+  TomlOp made = op_of_toml(text, path, kernel);
   if (opening == Opening::run) made.resolve();
-  Plugin out{path, {}};
+  Plugin out{word, {}};
   out.ops.push_back(std::move(made.op));
   if (made.backward_op) out.ops.push_back(std::move(*made.backward_op));
+  for (OpDef& op : out.ops) op.plugin = word;
   return out;
 }
 

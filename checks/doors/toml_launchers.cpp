@@ -8,6 +8,7 @@
 
 #include "checks/define/second_order.h"
 #include "checks/doors/plugin_kernel.h"
+#include "checks/doors/ptx_launcher.h"
 
 namespace ampcheck::checks {
 
@@ -20,10 +21,14 @@ class LauncherReader {
 
   void read(const OpSignature& signature) {
     name_tensors(signature);
-    std::filesystem::path library = required(file_, root_, "library", "the shared library that has the launchers");
-    if (library.is_relative()) library = std::filesystem::path(file_.path()).parent_path() / library;
-    if (!library.has_parent_path()) library = "." / library;  // dlopen searches the system for a name without a slash
-    library_ = std::make_shared<LauncherLibrary>(library.string());
+    if (out_.kernel_file.empty()) {
+      std::filesystem::path library = required(file_, root_, "library", "the shared library that has the launchers");
+      if (library.is_relative()) library = std::filesystem::path(file_.path()).parent_path() / library;
+      if (!library.has_parent_path()) library = "." / library;  // dlopen searches the system for a name without a slash
+      library_ = std::make_shared<LauncherLibrary>(library.string());
+    } else {
+      module_ = std::make_shared<PtxModule>(out_.kernel_file, root_.texts("nvcc"));
+    }
     const bool differentiable = std::any_of(signature.inputs.begin(), signature.inputs.end(),
                                             [](const TensorSpec& s) { return s.has_gradient(); });
     out_.forward = launcher("forward", signature, out_.forward_names);
@@ -123,17 +128,25 @@ class LauncherReader {
                                               ", want one for each storage type");
   }
 
-  std::unique_ptr<Launcher> launcher(const char* pass, const OpSignature& signature, const ArgumentNames& names) {
+  std::unique_ptr<OpLauncher> launcher(const char* pass, const OpSignature& signature, const ArgumentNames& names) {
     if (root_.find(pass) == nullptr) {
       const bool backward = std::string_view(pass) == "backward";
-      file_.fail({}, std::string(pass) + ", got none, want a table [" + pass + "] with symbol and arguments" +
+      file_.fail({}, std::string(pass) + ", got none, want a table [" + pass + "] with " +
+                         (module_ == nullptr ? "symbol" : "kernel") + " and arguments" +
                          (backward ? " (or gradient = false for every input)" : ""));
     }
+    if (module_ != nullptr) return kernel(pass, signature, names);
     const TomlSection section(file_, *root_.find(pass), pass, {"symbol", "arguments", "workspace", "returns"});
     LauncherDescription out;
     out.library = library_;
-    read_symbols(section, signature, out);
+    read_symbols(section, "symbol", signature, out);
     out.returns_status = section.choice("returns", {"void", "status"}).value_or(0) == 1;
+    read_arguments(pass, section, signature, names, out);
+    return std::make_unique<Launcher>(std::move(out), names);
+  }
+
+  void read_arguments(const char* pass, const TomlSection& section, const OpSignature& signature,
+                      const ArgumentNames& names, LauncherDescription& out) const {
     if (const auto bytes = section.text("workspace"))
       out.workspace = argument(section.find("workspace")->place, [&] { return ArgumentValue::parse(*bytes, names); });
     const TomlNode* const list = section.find("arguments");
@@ -148,7 +161,45 @@ class LauncherReader {
                               std::string(pass) + "]");
     }
     require_written(pass, signature, names, out.arguments, section.place("arguments"));
-    return std::make_unique<Launcher>(std::move(out), names);
+  }
+
+  /// A pass of a kernel that device ptx runs: how it is launched stands beside its arguments.
+  std::unique_ptr<OpLauncher> kernel(const char* pass, const OpSignature& signature, const ArgumentNames& names) {
+    const TomlSection section(file_, *root_.find(pass), pass,
+                              {"kernel", "arguments", "workspace", "grid", "block", "shared"});
+    PtxLaunchDescription out;
+    out.module = module_;
+    read_symbols(section, "kernel", signature, out.call);
+    read_arguments(pass, section, signature, names, out.call);
+    const auto extents = [&](const char* key, std::array<ArgumentValue, 3>& to) {
+      const TomlNode* const node = section.find(key);
+      if (node == nullptr)
+        file_.fail(section.place(), std::string(key) + ", got none, want such as " + key +
+                                        (key == std::string("grid") ? " = [\"N\"]" : " = [256]") +
+                                        ": the numbers between <<< and >>>");
+      std::vector<const TomlNode*> parts;
+      if (node->kind == TomlNode::Kind::array)
+        for (const TomlEntry& entry : node->entries) parts.push_back(&entry.value);
+      else
+        parts.push_back(node);
+      if (parts.empty() || parts.size() > 3)
+        file_.fail(node->place, std::string(key) + ", got " + std::to_string(parts.size()) + " extents, want 1 to 3");
+      for (std::size_t i = 0; i < 3; ++i)
+        to[i] = i < parts.size() ? extent(*parts[i], names) : ArgumentValue::parse("1", names);
+    };
+    extents("grid", out.grid);
+    extents("block", out.block);
+    if (const TomlNode* const shared = section.find("shared")) out.shared = extent(*shared, names);
+    for (const std::string& tensor : signature.launch.accumulates) out.accumulates.push_back(tensor);
+    return std::make_unique<PtxLauncher>(std::move(out), names);
+  }
+
+  ArgumentValue extent(const TomlNode& node, const ArgumentNames& names) const {
+    if (node.kind == TomlNode::Kind::integer) return ArgumentValue::parse(std::to_string(node.integer), names);
+    if (node.kind != TomlNode::Kind::text)
+      file_.fail(node.place, std::string("extent, got ") + kind_name(node.kind) +
+                                 ", want a number or a text such as \"(D + 255) / 256\"");
+    return argument(node.place, [&] { return ArgumentValue::parse(node.text, names); });
   }
 
   /// A result that no argument passes would be judged as the garbage that its memory holds.
@@ -184,20 +235,21 @@ class LauncherReader {
     }
   }
 
-  void read_symbols(const TomlSection& section, const OpSignature& signature, LauncherDescription& out) const {
-    const TomlNode* const symbol = section.find("symbol");
+  void read_symbols(const TomlSection& section, const char* key, const OpSignature& signature,
+                    LauncherDescription& out) const {
+    const TomlNode* const symbol = section.find(key);
     if (symbol == nullptr)
-      file_.fail(section.place(), "symbol, got none, want the name of the launcher, or { fp32 = \"f\", bf16 = \"g\" }");
+      file_.fail(section.place(), std::string(key) + ", got none, want its name, or { fp32 = \"f\", bf16 = \"g\" }");
     if (symbol->kind == TomlNode::Kind::text) {
-      out.symbols[0] = *section.text("symbol");
+      out.symbols[0] = *section.text(key);
       return;
     }
-    const TomlSection symbols(file_, *symbol, "symbol", kLauncherFloats);
+    const TomlSection symbols(file_, *symbol, key, kLauncherFloats);
     for (const Dtype storage : signature.precision.storage) {
       const auto name = symbols.text(ampcheck::name(storage));
       if (!name)
         file_.fail(symbol->place,
-                   std::string("symbol, got none for ") + ampcheck::name(storage) + ", want one for each storage type");
+                   std::string(key) + ", got none for " + ampcheck::name(storage) + ", want one for each storage type");
       out.symbols[ac_dtype_of(storage)] = *name;
     }
   }
@@ -206,6 +258,7 @@ class LauncherReader {
   const TomlSection& root_;
   LauncherOp& out_;
   std::shared_ptr<LauncherLibrary> library_;
+  std::shared_ptr<PtxModule> module_;
 };
 
 }  // namespace
@@ -214,6 +267,8 @@ std::string required(const TomlFile& file, const TomlSection& section, const cha
   if (const auto text = section.text(key)) return *text;
   file.fail(section.place(), std::string(key) + ", got none, want " + want);
 }
+
+bool is_kernel_file(std::string_view path) { return path.ends_with(".ptx") || path.ends_with(".cu"); }
 
 void read_launchers(const TomlFile& file, const TomlSection& root, const OpSignature& signature, LauncherOp& out) {
   LauncherReader(file, root, out).read(signature);

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checks/define/op_def.h"
@@ -32,7 +33,8 @@ struct LauncherOp {
   ac_double_backward second = {};
   ac_extension extension = {};
   ArgumentNames forward_names, backward_names, double_backward_names;
-  std::unique_ptr<Launcher> forward, backward, double_backward;
+  std::unique_ptr<OpLauncher> forward, backward, double_backward;
+  std::string kernel_file;  ///< PTX or CUDA source; empty: launchers of a library
 
   const char* keep(std::string text) { return strings.emplace_back(std::move(text)).c_str(); }
 };
@@ -42,6 +44,9 @@ inline const std::vector<std::string> kLauncherFloats = {"fp64", "fp32", "fp16",
 
 /// The text of a key that has to be there.
 std::string required(const TomlFile& file, const TomlSection& section, const char* key, const char* want);
+
+/// Whether a library is a kernel for device ptx: *.ptx or *.cu.
+bool is_kernel_file(std::string_view path);
 
 /// Reads the launchers of an op whose signature is known. Throws TomlError with the place of what is wrong.
 void read_launchers(const TomlFile& file, const TomlSection& root, const OpSignature& signature, LauncherOp& out);

@@ -21,6 +21,7 @@
 #include "checks/run/sampled.h"
 #include "checks/run/shrink_values.h"
 #include "src/error.h"
+#include "src/launch_facts.h"
 
 namespace ampcheck::checks {
 
@@ -138,6 +139,25 @@ void check_all(CaseRun& run, Dump* dump) {
 
 }  // namespace
 
+namespace {
+
+/// What a simulated GPU knows of a finding: the source lines that it comes from.
+void add_facts(std::vector<CheckResult>& checks) {
+  using Kind = LaunchFact::Kind;
+  for (CheckResult& check : checks) {
+    if (!convicts(check.verdict)) continue;
+    const bool whole = check.code == Code::ac401 || is_wrong_number(check.code);
+    for (const LaunchFact& fact : launch_facts()) {
+      const bool fits = fact.kind == Kind::unwritten ? whole && fact.tensor == check.id.tensor
+                        : fact.kind == Kind::born    ? check.code == Code::ac102 || check.code == Code::ac103
+                                                     : is_contract_departure(check.code) || check.code == Code::ac101;
+      if (fits) check.cause += (check.cause.empty() ? "" : "; ") + fact.text;
+    }
+  }
+}
+
+}  // namespace
+
 CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& options, Dump* dump) {
   const auto start = std::chrono::steady_clock::now();
   CaseResult result;
@@ -145,6 +165,7 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
   result.op = op.signature.name;
   result.plugin = op.plugin;
   result.dtype = name(call.storage);
+  forget_launch_facts();
   try {
     CaseRun run(op, call, options);
     try {
@@ -156,6 +177,7 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
     } catch (const std::exception& error) {
       run.add_relation({CheckId::Kind::call}, Code::ac501, 1, 1, error.what());
     }
+    add_facts(run.checks);
     conclude(run, result);
   } catch (const EnvironmentError& error) {
     result.verdict = Verdict::skipped;

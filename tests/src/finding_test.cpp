@@ -37,6 +37,7 @@ std::vector<CheckId> one_of_each() {
           {.kind = Kind::range, .tensor = "dx", .loss_scale = -15},
           {Kind::repeats, "y"},
           {Kind::row_independence, "y"},
+          {.kind = Kind::simulated, .dim = "race"},
           {Kind::written, "y"}};
 }
 
@@ -64,6 +65,7 @@ TEST(CheckIds, PrintWhatTheyAreAbout) {
                                              "range dx at loss scale 2^-15",
                                              "repeats y",
                                              "row_independence y",
+                                             "simulated race",
                                              "written y"}));
 }
 

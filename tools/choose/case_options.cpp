@@ -87,7 +87,13 @@ void add_inputs_option(CLI::App* command, CaseOptions& o) {
               o.inputs);
 }
 
-void add_selectors(CLI::App* command, CaseOptions& o) { add_words(command, "SELECTOR", o.words, kSelectors); }
+void add_selectors(CLI::App* command, CaseOptions& o) {
+  add_words(command, "SELECTOR", o.words, kSelectors);
+  text_option(command, "--launch", "FILE",
+              "a TOML file: how the GPU kernel that stands first (softmax.ptx or softmax.cu) is launched, and what it "
+              "should compute. The kernel runs on the CPU",
+              o.launch);
+}
 
 void require_consistent(const CaseOptions& o) {
   if (o.real == RealTensors::only && o.shapes.kind != ShapeFilter::Kind::all)

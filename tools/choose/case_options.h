@@ -29,6 +29,7 @@ struct CommonOptions {
 /// The words that name ops, and the library that they may begin with.
 struct OpOptions : CommonOptions {
   std::vector<std::string> words = {};                ///< selectors, without the library once it is open
+  std::string launch = {};                            ///< a TOML file: how the kernel among the words is launched
   std::vector<const checks::OpDef*> plugin_ops = {};  ///< of the library among the words; empty: the built-in ops
   /// What is wrong with ops of the library that were asked for: the others are looked at.
   std::vector<std::string> refused = {};

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "checks/doors/plugin.h"
+#include "checks/doors/toml_launchers.h"
 #include "reference/certify/certify.h"
 #include "src/op_call.h"
 #include "tools/choose/selection.h"
@@ -15,7 +16,7 @@ namespace ampcheck::tools {
 bool is_library(std::string_view word) {
   if (word.find('(') != std::string_view::npos) return false;
   return word.find('/') != std::string_view::npos || word.ends_with(".so") || word.ends_with(".toml") ||
-         word.ends_with(".dylib") || word.find(".so.") != std::string_view::npos;
+         checks::is_kernel_file(word) || word.ends_with(".dylib") || word.find(".so.") != std::string_view::npos;
 }
 
 namespace {
@@ -38,7 +39,28 @@ void refuse(const checks::Plugin& plugin, OpOptions& options) {
 
 }  // namespace
 
+namespace {
+
+/// A kernel and --launch become the one word that names both.
+void join_launch(OpOptions& options) {
+  const auto kernel = std::find_if(options.words.begin(), options.words.end(),
+                                   [](const std::string& word) { return checks::is_kernel_file(word); });
+  if (kernel == options.words.end()) {
+    if (!options.launch.empty())
+      throw UsageError("[--launch] got no kernel beside it, want a file of PTX or CUDA (softmax.ptx, softmax.cu)");
+    return;
+  }
+  if (options.launch.empty())
+    throw UsageError("[" + options.verb + "] got the kernel '" + *kernel +
+                     "' without its launch, want --launch launch.toml (ampcheck explain gpu-kernels)");
+  if (!options.launch.ends_with(".toml")) throw UsageError("[--launch] got '" + options.launch + "', want a TOML file");
+  *kernel += "@" + options.launch;
+}
+
+}  // namespace
+
 void open_plugin(OpOptions& options) {
+  join_launch(options);
   const auto libraries = std::count_if(options.words.begin(), options.words.end(), is_library);
   if (libraries == 0) return;
   if (libraries > 1 || !is_library(options.words.front()))

@@ -210,11 +210,12 @@ class WorkerPool::Worker {
                : "asked to end (should_cancel), it did not within 2 s and was killed";
   }
 
-  /// Why it is no more; what it printed last.
-  std::string obituary() const {
+  std::string last_printed() const {
     const std::string text = printed();
-    return end_text(status_) + (text.empty() ? "" : "; it had printed: " + text);
+    return text.empty() ? "" : "; it had printed: " + text;
   }
+  /// Why it is no more; what it printed last.
+  std::string obituary() const { return end_text(status_) + last_printed(); }
 
   /// The end of what was printed since the case began (an earlier one may be of another op), and before it the line
   /// that says why, which a long backtrace pushes out of sight.
@@ -344,7 +345,7 @@ CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call, const ch
     if (answer == Worker::Answer::timeout)
       return broken_case(op, call, state_->setup, Code::ac502,
                          "no answer in " + std::to_string(static_cast<int>(state_->setup.timeout)) +
-                             " s (--timeout); " + worker->last_words(),
+                             " s (--timeout); " + worker->last_words() + worker->last_printed(),
                          seconds);
     if (answer == Worker::Answer::cancelled) throw checks::Interrupted{};
     if (answer != Worker::Answer::reply)

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/ptx/literals.h"
+
+#include <bit>
+#include <charconv>
+
+namespace ampcheck::ptx {
+
+namespace {
+
+bool read_whole(std::string_view digits, int base, std::uint64_t& bits) {
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), bits, base);
+  return error == std::errc() && end == digits.data() + digits.size() && !digits.empty();
+}
+
+}  // namespace
+
+/// Kind and width of a type word such as ".f32".
+std::optional<Register> type_of(std::string_view word) {
+  if (word == ".pred") return Register{'p', 1};
+  if (word == ".f16x2" || word == ".bf16x2") return Register{'b', 32};
+  if (word == ".bf16") return Register{'b', 16};
+  if (word.size() < 3 || word[0] != '.' || std::string_view("busf").find(word[1]) == std::string_view::npos) return {};
+  int bits = 0;
+  const auto [end, error] = std::from_chars(word.data() + 2, word.data() + word.size(), bits);
+  if (error != std::errc() || end != word.data() + word.size()) return {};
+  if (bits != 8 && bits != 16 && bits != 32 && bits != 64 && bits != 128) return {};
+  return Register{word[1], bits};
+}
+
+std::string read_number(std::string_view text, Operand& out) {
+  out.kind = Operand::Kind::integer;
+  std::uint64_t bits = 0;
+  const char second = text.size() > 1 && text[0] == '0' ? text[1] : '\0';
+  if (second == 'f' || second == 'F' || second == 'd' || second == 'D') {
+    const bool single = second == 'f' || second == 'F';
+    if (text.size() != (single ? 10u : 18u) || !read_whole(text.substr(2), 16, bits))
+      return "0f with 8 or 0d with 16 digits";
+    out.kind = Operand::Kind::real;
+    out.real = single ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)))
+                      : std::bit_cast<double>(bits);
+    out.number = static_cast<std::int64_t>(bits);
+    return "";
+  }
+  if (text.find_first_of(".eE") != std::string_view::npos && second != 'x' && second != 'X') {
+    out.kind = Operand::Kind::real;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out.real);
+    if (error != std::errc() || end != text.data() + text.size()) return "a number";
+    out.number = std::bit_cast<std::int64_t>(out.real);
+    return "";
+  }
+  if (text.back() == 'U') text.remove_suffix(1);
+  const bool hex = second == 'x' || second == 'X', binary = second == 'b' || second == 'B';
+  const bool octal = !hex && !binary && text.size() > 1 && text[0] == '0';
+  if (!read_whole(text.substr(hex || binary ? 2 : octal ? 1 : 0), hex ? 16 : binary ? 2 : octal ? 8 : 10, bits))
+    return "a number";
+  out.number = static_cast<std::int64_t>(bits);
+  return "";
+}
+
+}  // namespace ampcheck::ptx

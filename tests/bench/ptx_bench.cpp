@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device ptx: time of one warp instruction, with the watch over races and reads and without. The goal is 10 ns.
+#include <benchmark/benchmark.h>
+
+#include <cstring>
+#include <vector>
+
+#include "src/ptx/run.h"
+#include "src/ptx/text.h"
+#include "tests/support/softmax_ptx.h"
+
+namespace ampcheck {
+namespace {
+
+void launch_softmax(benchmark::State& state, bool watch) {
+  const auto program = ptx::decode(ptx::parse(testing::softmax_ptx(), "softmax.ptx"));
+  constexpr std::int32_t kRows = 16, kColumns = 1025;
+  std::vector<float> x(static_cast<std::size_t>(kRows) * kColumns), y(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 97) / 16;
+  ptx::Launch launch;
+  launch.grid = {kRows, 1, 1};
+  launch.block = {64, 1, 1};
+  launch.watch = watch;
+  launch.params.resize(32);
+  const std::uint64_t pointers[2] = {reinterpret_cast<std::uintptr_t>(x.data()),
+                                     reinterpret_cast<std::uintptr_t>(y.data())};
+  std::memcpy(launch.params.data(), pointers, sizeof pointers);
+  std::memcpy(launch.params.data() + 16, &kColumns, sizeof kColumns);
+  launch.regions = {{"x", pointers[0], x.size() * 4, true}, {"y", pointers[1], y.size() * 4, false}};
+  double instructions = 0;
+  for (auto _ : state) instructions += static_cast<double>(ptx::run(*program, "softmax", launch).warp_instructions);
+  state.counters["warp_instruction"] =
+      benchmark::Counter(instructions, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
+BENCHMARK_CAPTURE(launch_softmax, watched, true);
+BENCHMARK_CAPTURE(launch_softmax, unwatched, false);
+
+}  // namespace
+}  // namespace ampcheck
