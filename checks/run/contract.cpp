@@ -425,17 +425,17 @@ void read_functions(const OpDef& op, const std::vector<OpCall>& calls, const std
 
 }  // namespace
 
-ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed) {
-  if (op.forms.empty())
-    throw Error("[contract] got '" + op.signature.name +
-                "', which has no formula, want an op with one: without, nothing says what its bits should be");
-  ContractReading out;
-  out.op = op.signature.name;
-  out.storage = storage;
-  const PrecisionContract& declared = op.signature.precision;
-  const std::vector<OpCall> calls = cases_for(op, storage, seed);
-  const std::vector<Wrote> wrote = run_kernel(op, calls, out);
+std::vector<Wrote> run_for_contract(const OpDef& op, const std::vector<OpCall>& calls, ContractReading& out) {
+  return run_kernel(op, calls, out);
+}
 
+std::vector<OpCall> contract_calls(const OpDef& op, Dtype storage, std::uint64_t seed) {
+  return cases_for(op, storage, seed);
+}
+
+void read_written(const OpDef& op, const std::vector<OpCall>& calls, const std::vector<Wrote>& wrote,
+                  ContractReading& out) {
+  const PrecisionContract& declared = op.signature.precision;
   PrecisionContract best = declared;
   best.summation_depth = 0;
   if (declared.accumulate.core == TensorCore::none) best.accumulate = Dtype::fp32;
@@ -453,6 +453,18 @@ ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed
   find_narrow(wrote, out);
   best.atomics = !out.repeats;
   out.best = best;
+}
+
+ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed) {
+  if (op.forms.empty())
+    throw Error("[contract] got '" + op.signature.name +
+                "', which has no formula, want an op with one: without, nothing says what its bits should be");
+  ContractReading out;
+  out.op = op.signature.name;
+  out.storage = storage;
+  const std::vector<OpCall> calls = cases_for(op, storage, seed);
+  const std::vector<Wrote> wrote = run_kernel(op, calls, out);
+  read_written(op, calls, wrote, out);
   return out;
 }
 
