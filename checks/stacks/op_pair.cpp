@@ -70,14 +70,14 @@ Read read_ways(const OpDef& op, std::vector<Wrote> wrote) {
   return out;
 }
 
-/// "; sums one after the other": where nearly all elements that tell have those bits.
+/// "one after the other": where nearly all elements that tell have those bits.
 std::string order_of(const ContractReading& reading) {
   if (reading.orders.empty() || 10 * reading.orders.front().equal < 9 * reading.told) return "";
   const OrderReading& best = reading.orders.front();
   const auto other = std::find_if(reading.orders.begin(), reading.orders.end(),
                                   [&](const OrderReading& o) { return o.order != best.order; });
   if (other != reading.orders.end() && other->equal == best.equal) return "";
-  return std::string(", ") + order_words(best.order);
+  return order_words(best.order);
 }
 
 /// What a side follows, by the intervals of its best way; where none fits, by the contract's code.
@@ -90,8 +90,11 @@ void describe(const OpDef& op, const std::vector<OpCall>& calls, const Read& rea
     read_written(plain, calls, read.wrote, contract);
   }
   if (fits) {
-    out.contract = read.ways->words(read.best.way) +
-                   (read.adds ? "; sums in fp32" + (read.best.way.rounded.empty() ? order_of(contract) : "") : "");
+    const bool plain = read.best.way.rounded.empty();
+    if (read.adds && plain) out.order = order_of(contract);
+    out.contract = read.ways->words(read.best.way) + (read.adds ? "; sums in fp32" : "") +
+                   (out.order.empty() ? "" : ", " + out.order);
+    out.precision = !plain ? read.ways->words(read.best.way) : read.adds ? "sums in fp32" : "rounds once, at the end";
     out.explained = true;
     out.surety = read.best.fit.score() - read.best.next.score();
     return;
@@ -109,6 +112,7 @@ void describe(const OpDef& op, const std::vector<OpCall>& calls, const Read& rea
     out.contract =
         out.cause.empty() ? fmt::format("no contract explains {} of its elements", t.unexplained) : out.cause;
   }
+  out.precision = out.contract;
 }
 
 /// The declared contract over all calls of a tensor, where no dump was judged as a whole.

@@ -34,6 +34,8 @@ const char* name(Origin origin);
 
 /// How one side computes a tensor.
 struct SideReading {
+  std::string precision;             ///< in few words: "accumulates in bf16", "sums in fp32"
+  std::string order;                 ///< of its sums, where the bits tell
   std::string contract;              ///< "rounds once, at the end; sums in fp32"
   bool explained = false;            ///< every number lies inside the intervals of that contract
   double surety = 0;                 ///< log10 against the next best way

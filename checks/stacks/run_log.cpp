@@ -150,11 +150,17 @@ class Diagnoser {
     out_.what = step_text(steps_[i]);
   }
 
-  /// Whether every later loss is bad too, or zero as Hugging Face prints a NaN.
-  bool stays_bad(std::size_t from) const {
-    for (std::size_t i = from; i < steps_.size(); ++i)
-      if (good(steps_[i].loss) && *steps_[i].loss != 0) return false;
-    return true;
+  /// What the steps behind one say of it: the loss goes on, or is bad too (or zero, as a NaN is averaged away in
+  /// print), or nothing.
+  enum class Later { goes_on, bad, nothing };
+  Later later(std::size_t from) const {
+    Later out = Later::nothing;
+    for (std::size_t i = from; i < steps_.size(); ++i) {
+      const LoggedStep& s = steps_[i];
+      if (good(s.loss) && *s.loss != 0 && !bad(s.norm)) return Later::goes_on;
+      if (bad(s.loss) || bad(s.norm)) out = Later::bad;
+    }
+    return out;
   }
 
   bool not_finite() {
@@ -163,7 +169,7 @@ class Diagnoser {
       const LoggedStep& s = steps_[first];
       if (bad(s.loss)) break;
       if (!bad(s.norm)) continue;
-      if (stays_bad(first + 1) || (s.loss && *s.loss == 0)) break;
+      if (later(first + 1) != Later::goes_on || (s.loss && *s.loss == 0)) break;
       single = std::min(single, first);  // the loss goes on: nothing was updated by it
     }
     if (first == steps_.size()) {
@@ -173,13 +179,19 @@ class Diagnoser {
       for (const LoggedStep& s : steps_) count += bad(s.norm);
       out_.excluded.push_back(
           "poisoned weights: the loss behind it is finite, so this step's gradients were not applied");
-      out_.left.push_back(
-          fmt::format("{} of {} steps with a gradient beyond the 16-bit range: usual with an fp16 loss "
-                      "scaler, not with bf16 or fp32",
-                      count, steps_.size()));
+      out_.left.push_back(fmt::format(
+          "{} of {} lines with a gradient beyond the 16-bit range: usual with an fp16 loss scaler, not with "
+          "bf16 or fp32",
+          count, steps_.size()));
       return true;
     }
     const LoggedStep& s = steps_[first];
+    if (good(s.loss) && *s.loss != 0 && later(first + 1) == Later::nothing) {
+      found(LogTrouble::open, "norm_not_finite_at_the_end", first);
+      out_.excluded.push_back("the forward of " + s.place() + ": its loss is finite");
+      out_.left.push_back("a step that a loss scaler skips, which is harmless, or poisoned weights: the log ends here");
+      return true;
+    }
     const bool in_loss = bad(s.loss) || (s.loss && *s.loss == 0 && bad(s.norm));
     found(LogTrouble::not_finite, in_loss ? "loss_not_finite" : "norm_not_finite", first);
     for_good(first, in_loss);
@@ -190,7 +202,8 @@ class Diagnoser {
     const LoggedStep& s = steps_[first];
     const bool before = first > 0, norm_before = before && good(steps_[first - 1].norm);
     if (!in_loss) {
-      out_.excluded.push_back("the forward of " + s.place() + ": its loss is finite");
+      if (good(s.loss)) out_.excluded.push_back("the forward of " + s.place() + ": its loss is finite");
+      if (!s.loss) out_.left.push_back("the forward of " + s.place() + ": the log says no loss there");
       out_.left.push_back("the backward of " + s.place() +
                           ": a gradient beyond the 16-bit range, a derivative of 0/0 or sqrt(0), a kernel's gradient");
     } else if (norm_before) {
@@ -210,9 +223,10 @@ class Diagnoser {
           "initial weights, the first batch, or a forward that is not finite at once: the first logged step is bad");
       out_.excluded.push_back("the training itself: nothing was learned yet");
     }
-    if (first + 1 < steps_.size())
-      out_.excluded.push_back(stays_bad(first) ? "a skipped step: no later loss is finite, so the weights hold it"
-                                               : "weights that hold it: a later loss is finite");
+    const Later behind = later(first + 1);
+    if (behind == Later::bad)
+      out_.excluded.push_back("a skipped step: no later loss is finite, so the weights hold it");
+    if (behind == Later::goes_on) out_.excluded.push_back("weights that hold it: a later loss is finite");
     if (s.loss && *s.loss == 0 && bad(s.norm))
       out_.what += " (a loss of exactly 0 beside such a norm is how a NaN is averaged away in print)";
   }
@@ -348,6 +362,7 @@ const char* name(LogTrouble trouble) {
   switch (trouble) {
     case LogTrouble::none: return "NOTHING FOUND";
     case LogTrouble::not_finite: return "NOT FINITE";
+    case LogTrouble::open: return "CANNOT TELL";
     case LogTrouble::skipped: return "SKIPPED STEPS";
     case LogTrouble::rises: return "RISES";
     case LogTrouble::frozen: return "FROZEN";
@@ -356,7 +371,9 @@ const char* name(LogTrouble trouble) {
   return "";
 }
 
-bool LogDiagnosis::wrong() const { return trouble != LogTrouble::none && trouble != LogTrouble::skipped; }
+bool LogDiagnosis::wrong() const {
+  return trouble != LogTrouble::none && trouble != LogTrouble::skipped && trouble != LogTrouble::open;
+}
 
 Rise first_rise(const std::vector<double>& values) {
   constexpr double kLogs = 1000;  // one of so many healthy logs may seem to rise
@@ -389,7 +406,9 @@ LogDiagnosis diagnose_log(std::string_view text, const scaler::ColumnNames& colu
       out.read += fmt::format(
           " '{}'", grammar < 0 ? audit.log.columns : scaler::log_grammars()[static_cast<std::size_t>(grammar)].name);
     out.scaler = std::move(audit);
-  } else if (const std::string table = as_table(text); !table.empty()) {
+  } else if (const std::string table = as_table(text); table.empty()) {
+    if (!audit.nothing_read()) out.scaler = std::move(audit);
+  } else {
     // The reader's lines are those of the table: its last column holds where they stand in the log.
     std::vector<std::int64_t> at;
     for (std::size_t from = table.find('\n') + 1; from < table.size(); from = table.find('\n', from) + 1) {

@@ -25,6 +25,7 @@ struct LoggedStep {
 enum class LogTrouble : std::uint8_t {
   none,        ///< nothing wrong shows
   not_finite,  ///< loss or norm is NaN or infinite and stays so
+  open,        ///< the last logged norm is not finite: whether that was applied is in no line
   skipped,     ///< single norms are not finite, and the loss goes on: a scaler skipped these steps
   rises,       ///< the loss rises for good, more than chance explains
   frozen,      ///< the loss is the same number for many steps

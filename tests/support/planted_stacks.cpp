@@ -154,7 +154,7 @@ std::vector<StackOp> made() {
                   {"weight_into_inv_rounded",
 
                    norm({.weight_first = true, .round_product = true}), false, "rounds rsqrt("},
-                  {"squares_rounded", norm({.round_square = true}), false, "rounds x^2"},
+                  {"squares_rounded", norm({.round_square = true}), false, "rounds square(x) to "},
                   {"mean_rounded", norm({.round_mean = true}), false, "mean("},
                   {"sum_in_16_bits", norm({.sum = Sum::in_16_bits}), false, "accumulates in "},
                   {"eps_outside", norm({.eps_outside = true}), false, "eps"}}});

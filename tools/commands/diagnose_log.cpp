@@ -195,9 +195,28 @@ Json json_of(const stacks::LogDiagnosis& d, const std::string& path) {
   return out;
 }
 
+/// A log of overflows and no loss.
+ExitCode diagnose_scale_alone(const checks::scaler::LogAudit& audit, const std::string& path, bool json) {
+  const checks::scaler::Answer& head = audit.headline();
+  if (json) {
+    stacks::LogDiagnosis none;
+    none.read = "a loss scale alone";
+    Json out = json_of(none, path);
+    out["loss_scale"] = {{"verdict", name(head.health)}, {"kind", head.kind}};
+    write_stdout(json_text(out));
+  } else {
+    write_stdout(fmt::format("{}  {}: a loss scale and no loss\n", name(head.health), path) +
+                 line_of(head.question, head.text) + line_of("next", "ampcheck audit scaler --log " + path));
+  }
+  return head.health == checks::scaler::Health::broken        ? ExitCode::findings
+         : head.health == checks::scaler::Health::cannot_tell ? ExitCode::nothing_ran
+                                                              : ExitCode::passed;
+}
+
 ExitCode diagnose_training_log(const std::string& text, const std::string& path, bool json,
                                const OtherDataOptions& options) {
   const stacks::LogDiagnosis found = stacks::diagnose_log(text, columns_of(options.columns));
+  if (found.steps.empty() && found.scaler) return diagnose_scale_alone(*found.scaler, path, json);
   if (found.steps.empty()) {
     write_stderr(
         fmt::format("ampcheck: [diagnose] '{}': nothing read: no line says a loss or a gradient norm in a form "
@@ -206,7 +225,9 @@ ExitCode diagnose_training_log(const std::string& text, const std::string& path,
     return ExitCode::nothing_ran;
   }
   write_stdout(json ? json_text(json_of(found, path)) : text_of(found, path));
-  return found.wrong() ? ExitCode::findings : ExitCode::passed;
+  return found.wrong()                               ? ExitCode::findings
+         : found.trouble == stacks::LogTrouble::open ? ExitCode::nothing_ran
+                                                     : ExitCode::passed;
 }
 
 stacks::Recording recording_of(const std::string& path) {

@@ -61,7 +61,8 @@ TEST(RunLogs, EachFormIsReadWithItsSteps) {
     const LogDiagnosis found = diagnose_log(log_of({}, form));
     EXPECT_EQ(found.steps.size(), 200u) << form;
     EXPECT_EQ(found.trouble, LogTrouble::none) << form << " " << found.what;
-    if (form > 0) EXPECT_EQ(found.steps[9].step, 10) << form;
+    EXPECT_EQ(found.steps[9].step.value_or(10), 10) << form;
+    EXPECT_EQ(found.steps[9].step.has_value(), form > 0);
     EXPECT_EQ(found.steps[9].norm.has_value(), form != 3);
   }
 }

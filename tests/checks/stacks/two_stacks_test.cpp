@@ -69,11 +69,10 @@ TEST(TwoStacks, EveryPlantedDifferenceIsMadeAndNamedAndNoTwinIsFlagged) {
         EXPECT_EQ(y.sides[1].follows(), other.follows) << y.sides[1].outside << " " << y.sides[1].cause;
         EXPECT_TRUE(contains(y.sides[0].contract, "rounds once, at the end")) << y.sides[0].contract;
         EXPECT_TRUE(contains(y.sides[1].contract, other.says)) << y.sides[1].contract;
-        if (other.follows)
-          EXPECT_TRUE(y.origin == Origin::equal || y.origin == Origin::order) << stacks::name(y.origin);
-        else
-          EXPECT_EQ(y.origin, Origin::made) << stacks::name(y.origin) << " " << y.sides[1].contract;
-        if (!other.follows) EXPECT_FALSE(y.boundary.empty());
+        const bool twin = y.origin == Origin::equal || y.origin == Origin::order;
+        EXPECT_EQ(twin, other.follows) << stacks::name(y.origin) << " " << y.sides[1].contract;
+        EXPECT_EQ(y.origin == Origin::made, !other.follows) << stacks::name(y.origin);
+        EXPECT_TRUE(other.follows || !y.boundary.empty());
       }
     }
 }
