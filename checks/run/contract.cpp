@@ -433,6 +433,10 @@ std::vector<OpCall> contract_calls(const OpDef& op, Dtype storage, std::uint64_t
   return cases_for(op, storage, seed);
 }
 
+void read_order(const OpDef& op, const std::vector<Wrote>& wrote, ContractReading& out) {
+  read_orders(op, wrote, Dtype::fp32, out);
+}
+
 void read_written(const OpDef& op, const std::vector<OpCall>& calls, const std::vector<Wrote>& wrote,
                   ContractReading& out) {
   const PrecisionContract& declared = op.signature.precision;

@@ -37,6 +37,7 @@ struct SideReading {
   std::string precision;             ///< in few words: "accumulates in bf16", "sums in fp32"
   std::string order;                 ///< of its sums, where the bits tell
   std::string contract;              ///< "rounds once, at the end; sums in fp32"
+  bool plain = false;                ///< the declared precision and no rounding on the way, in whatever algebra
   bool explained = false;            ///< every number lies inside the intervals of that contract
   double surety = 0;                 ///< log10 against the next best way
   std::int64_t outside = 0;          ///< elements outside of the declared contract's interval

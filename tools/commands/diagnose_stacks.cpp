@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 
+#include "checks/data/file_tensors.h"
 #include "checks/doors/plugin.h"
 #include "checks/run/compare_builds.h"
 #include "checks/run/dump.h"
@@ -44,7 +45,9 @@ std::vector<const checks::OpDef*> kernels_of(const std::string& word) {
   return out;
 }
 
-bool is_kernel(const std::string& word) { return checks::find_op(word) != nullptr || is_library(word); }
+bool is_kernel(const std::string& word) {
+  return checks::find_op(word) != nullptr || word.ends_with(".so") || word.ends_with(".toml");
+}
 
 /// The op of that name on the other side; the only one where both have one.
 const checks::OpDef* counterpart(const checks::OpDef& op, const std::vector<const checks::OpDef*>& own,
@@ -191,6 +194,21 @@ void take_readings(const OpPair& rows, OpPair& whole) {
     }
 }
 
+/// NumPy has no bf16: such numbers come in fp32 arrays.
+void note_narrow(const DumpSide& a, const DumpSide& b, std::vector<std::string>& notes) {
+  for (const Dtype dtype : {Dtype::bf16, Dtype::fp16}) {
+    const auto fits = [&](const DumpSide& side) {
+      return std::ranges::all_of(side.side.wrote, [&](const checks::Wrote& w) {
+        return w.tensor.dtype == Dtype::fp32 && checks::first_inexact(w.got, dtype) < 0;
+      });
+    };
+    if (!fits(a) || !fits(b)) continue;
+    notes.push_back(fmt::format("every output is a {0} number in an fp32 array: if the op stores {0}, say --dtype {0}",
+                                name(dtype)));
+    return;
+  }
+}
+
 OpPair compare_dumped(const std::string& name, const TensorFile& a, const TensorFile& b, const std::string& formula,
                       const OtherDataOptions& options) {
   std::vector<std::string> notes, ignored;
@@ -223,6 +241,7 @@ OpPair compare_dumped(const std::string& name, const TensorFile& a, const Tensor
     }
   }
   out.formula = formula;
+  note_narrow(*side_a, *side_b, notes);
   out.notes.insert(out.notes.end(), notes.begin(), notes.end());
   return out;
 }

@@ -114,26 +114,29 @@ std::string also_text(const std::vector<std::string>& names) {
   return fmt::format("  {:<9} {}\n", "also", out);
 }
 
+std::string ops_text(const StacksResult& r) {
+  return fmt::format("{} {}", r.ops.size(), r.ops.size() == 1 ? "op" : "ops");
+}
+
 std::string head_text(const StacksResult& r, const Style& style) {
   const OpPair* const first = r.first_made();
   std::int64_t equal = 0;
   for (const OpPair& op : r.ops) equal += op.origin() == Origin::equal;
   if (first == nullptr && equal == std::ssize(r.ops))
-    return fmt::format("{}EQUAL{}: {} ops, all bits the same.\n", style.green, style.reset, r.ops.size());
+    return fmt::format("{}EQUAL{}: {}, all bits the same.\n", style.green, style.reset, ops_text(r));
   if (first == nullptr)
     return fmt::format(
-        "{}INHERITED{}: {} ops, {} with the same bits; no op makes a difference, the inputs differ "
+        "{}INHERITED{}: {}, {} with the same bits; no op makes a difference, the inputs differ "
         "before the first of them.\n",
-        style.yellow, style.reset, r.ops.size(), equal);
+        style.yellow, style.reset, ops_text(r), equal);
   const auto t = std::ranges::find_if(first->tensors, [](const TensorPair& one) { return one.origin == Origin::made; });
   if (t == first->tensors.end())
     return fmt::format(
-        "{}ORDER{}: {} ops, {} with the same bits; one contract throughout. The first op with other bits "
+        "{}ORDER{}: {}, {} with the same bits; one contract throughout. The first op with other bits "
         "is {}: the order of a sum, or functions of the same accuracy.\n",
-        style.yellow, style.reset, r.ops.size(), equal, first->name);
-  return fmt::format("{}MADE{}: {} ops, {} with the same bits. The first difference is made in {} {}: {}; {}.\n",
-                     style.red, style.reset, r.ops.size(), equal, first->name, t->tensor, t->boundary,
-                     which_follows(*t));
+        style.yellow, style.reset, ops_text(r), equal, first->name);
+  return fmt::format("{}MADE{}: {}, {} with the same bits. The first difference is made in {} {}: {}; {}.\n", style.red,
+                     style.reset, ops_text(r), equal, first->name, t->tensor, t->boundary, which_follows(*t));
 }
 
 std::string listed(const char* words, const std::vector<std::string>& names) {
