@@ -178,7 +178,7 @@ void count_bits(const std::vector<Wrote>& a, const std::vector<Wrote>& b, Tensor
 /// Whether the ways of one side are the other's: then each may be tried at the other's numbers.
 bool comparable(const Read& a, const Read& b) {
   return a.wrote.front().tensor.dtype == b.wrote.front().tensor.dtype &&
-         a.wrote.front().call->storage == b.wrote.front().call->storage;
+         a.wrote.front().call->storage == b.wrote.front().call->storage && a.ways->same_as(*b.ways);
 }
 
 /// How many elements one side's way cannot give at the other's inputs.
@@ -263,7 +263,8 @@ OpPair compare_op(const std::string& name, Side& a, Side& b, std::vector<std::st
   out.name = name;
   out.cases = std::ssize(*a.calls);
   out.differing_inputs = std::move(inputs_differ);
-  const OpDef of_a = with_orders_of_products(*a.op), of_b = with_orders_of_products(*b.op);
+  const OpDef &by_a = a.read_by == nullptr ? *a.op : *a.read_by, &by_b = b.read_by == nullptr ? *b.op : *b.read_by;
+  const OpDef of_a = with_orders_of_products(by_a), of_b = with_orders_of_products(by_b);
   std::vector<std::string> seen;
   for (const Wrote& first : a.wrote) {
     const std::string& tensor = first.tensor.name;
@@ -280,8 +281,8 @@ OpPair compare_op(const std::string& name, Side& a, Side& b, std::vector<std::st
       pair.made = pair.origin == Origin::made ? pair.differ : 0;
     } else {
       Read read_a = read_ways(of_a, std::move(wrote_a));
-      describe(*a.op, *a.calls, read_a, a.repeats, pair.sides[0]);
-      if (pair.differ == 0 && a.op->forms.size() == b.op->forms.size()) {
+      describe(by_a, *a.calls, read_a, a.repeats, pair.sides[0]);
+      if (pair.differ == 0 && out.differing_inputs.empty()) {
         SideReading& other = pair.sides[1];
         const SideReading& own = pair.sides[0];
         other.precision = own.precision;
@@ -291,7 +292,7 @@ OpPair compare_op(const std::string& name, Side& a, Side& b, std::vector<std::st
         other.surety = own.surety;
       } else {
         Read read_b = read_ways(of_b, std::move(wrote_b));
-        describe(*b.op, *b.calls, read_b, b.repeats, pair.sides[1]);
+        describe(by_b, *b.calls, read_b, b.repeats, pair.sides[1]);
         decide(read_a, read_b, out.differing_inputs.empty(), pair);
       }
     }

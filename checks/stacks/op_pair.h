@@ -15,7 +15,8 @@ namespace ampcheck::checks::stacks {
 
 /// What one side of an op wrote, over all its calls.
 struct Side {
-  const OpDef* op = nullptr;  ///< with the contract that is declared
+  const OpDef* op = nullptr;       ///< with the contract that is declared
+  const OpDef* read_by = nullptr;  ///< whose formula says how it computes; null: `op`
   const std::vector<OpCall>* calls = nullptr;
   std::vector<Wrote> wrote;              ///< in the order of the other side's
   bool repeats = true;                   ///< the same call gives the same bits

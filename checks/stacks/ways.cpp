@@ -103,6 +103,14 @@ Ways::Ways(const OpDef& op, const std::vector<Wrote>& wrote) : op_(op), boundari
 
 const std::string& Ways::form_name(std::size_t form) const { return op_.forms[form].name; }
 
+bool Ways::same_as(const Ways& other) const {
+  return std::equal(boundaries_.begin(), boundaries_.end(), other.boundaries_.begin(), other.boundaries_.end(),
+                    [](const auto& x, const auto& y) {
+                      return std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                                        [](const Boundary& a, const Boundary& b) { return a.key == b.key; });
+                    });
+}
+
 Fit Ways::fit_of(const Way& way, std::size_t most) {
   Fit out;
   for (std::size_t i = 0; i < std::min(most, all_.size()); ++i) {

@@ -52,6 +52,8 @@ class Ways {
 
   const std::vector<Boundary>& boundaries(std::size_t form) const { return boundaries_[form]; }
   const std::string& form_name(std::size_t form) const;
+  /// Whether a way of the one is a way of the other.
+  bool same_as(const Ways& other) const;
   Fit fit(const Way& way);
   /// The likeliest way; of ways that say the same the one that rounds least. `next`: how likely the best other one is.
   struct Best {

@@ -269,11 +269,9 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
     {"ampcheck.diagnose_stacks/1", {"diagnose $OPS/gated_sum_none.so $OPS/gated_sum_bf16_sum.so --dtype bf16 --json"}},
     {"ampcheck.diagnose_recording/1",
      {kFrames + "$AMPCHECK diagnose f --json",
-      kFrames +
-          "(cat f; printf '                  a.wo Linear\n1.00e+00 2.00e+00 input[0]\n') >g; sed -i 's/     "
-          "nan/2.00e+00/; "
-          "s/1.00e+00 2.00e+00 output/1.00e+00      inf output/' g; sed -i '2i\                  a.norm Norm\n1.00e+00 "
-          "2.00e+00 output' g; $AMPCHECK diagnose g --json"}},
+      "version >x; printf 'abs min  abs max  metadata\n                  a.norm Norm\n1.00e+00 2.00e+00 output\n"
+      "                  a.wi Linear\n1.00e+00 2.00e+00 input[0]\n1.00e+00      inf output\n' >g; $AMPCHECK diagnose g "
+      "--json"}},
     {"ampcheck.diagnose_recordings/1",
      {kTitan + "$AMPCHECK diagnose t1 t2 --json", kTitan + "$AMPCHECK diagnose t1 t1 --json"}},
     {"ampcheck.diagnose_debug_log/1", {kDebugLog + "$AMPCHECK diagnose d1 --json"}},

@@ -61,8 +61,9 @@ OpPair compare_kernels(const checks::OpDef& a, const checks::OpDef& b, Dtype sto
   const std::vector<OpCall> calls = checks::contract_calls(a, storage, 1);
   checks::ContractReading ran[2];
   // Both are read by A's formula, and each is judged by its own.
-  Side side_a{&a, &calls, checks::run_for_contract(a, calls, ran[0])},
-      side_b{&b, &calls, checks::run_for_contract(b, calls, ran[1])};
+  Side side_a{.op = &a, .calls = &calls, .wrote = checks::run_for_contract(a, calls, ran[0])},
+      side_b{.op = &b, .calls = &calls, .wrote = checks::run_for_contract(b, calls, ran[1])};
+  side_b.read_by = &a;
   side_a.repeats = ran[0].repeats;
   side_b.repeats = ran[1].repeats;
   OpPair out = stacks::compare_op(a.signature.name + (several ? std::string(" in ") + name(storage) : ""), side_a,
@@ -84,6 +85,12 @@ void compare_all_kernels(const std::string& a, const std::string& b, const Other
       continue;
     }
     met.insert(other);
+    const auto base = [](const checks::OpDef& one) {
+      return one.signature.name.substr(0, one.signature.name.find('.'));
+    };
+    if (op->plugin.empty() && other->plugin.empty() && base(*op) != base(*other))
+      throw UsageError("[diagnose] got '" + op->signature.name + "' and '" + other->signature.name +
+                       "', want one op of two implementations");
     const std::string differ = checks::signature_difference(op->signature, other->signature);
     if (!differ.empty())
       throw UsageError("[diagnose] got ops '" + op->signature.name + "' that differ in " + differ +
@@ -283,8 +290,9 @@ void compare_dumps(const std::string& a, const std::string& b, const OtherDataOp
       continue;
     }
     try {
-      out.ops.push_back(
-          compare_dumped(call_a->name, stacks::tensors_of(*call_a), stacks::tensors_of(*call_b), formula, options));
+      const bool one_name = call_a->name == call_b->name || checks::find_op(formula) == nullptr;
+      out.ops.push_back(compare_dumped(one_name ? call_a->name : formula, stacks::tensors_of(*call_a),
+                                       stacks::tensors_of(*call_b), formula, options));
     } catch (const UsageError& error) {
       out.unread.push_back(call_a->name + ": " + error.what());
     } catch (const EnvironmentError&) {

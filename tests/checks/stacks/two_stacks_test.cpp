@@ -33,7 +33,7 @@ std::unique_ptr<DumpedSide> side_of(TensorFile file, const std::string& formula)
   OpCall call = file_call(out->op, data_of_file(out->file), out->op.signature.precision.storage.front());
   require_file_call(out->op, call, true);
   out->calls = {call};
-  out->side = {&out->op, &out->calls, written_in(out->op, out->calls.front(), out->file)};
+  out->side = {.op = &out->op, .calls = &out->calls, .wrote = written_in(out->op, out->calls.front(), out->file)};
   out->side.judged = judge_dump(out->op, out->calls.front(), out->file).result.checks;
   return out;
 }
