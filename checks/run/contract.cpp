@@ -425,24 +425,21 @@ void read_functions(const OpDef& op, const std::vector<OpCall>& calls, const std
 
 }  // namespace
 
-ContractReading read_contract(const OpDef& given, Dtype storage, std::uint64_t seed) {
-  if (given.forms.empty())
-    throw Error("[contract] got '" + given.signature.name +
-                "', which has no formula, want an op with one: without, nothing says what its bits should be");
-  ContractReading out;
-  out.op = given.signature.name;
-  out.storage = storage;
-  out.cores = read_cores(given, storage, seed);
-  OpDef op = given;  // with the tensor cores that its bits show: all else is read under them
-  if (const CoreReading* const cores = out.cores.found();
-      cores != nullptr && cores->accumulator.core != TensorCore::none) {
-    op.signature.precision.accumulate = cores->accumulator;
-    op.signature.precision.summation_depth = 0;
-  }
-  const PrecisionContract& declared = op.signature.precision;
-  const std::vector<OpCall> calls = cases_for(op, storage, seed);
-  const std::vector<Wrote> wrote = run_kernel(op, calls, out);
+std::vector<Wrote> run_for_contract(const OpDef& op, const std::vector<OpCall>& calls, ContractReading& out) {
+  return run_kernel(op, calls, out);
+}
 
+std::vector<OpCall> contract_calls(const OpDef& op, Dtype storage, std::uint64_t seed) {
+  return cases_for(op, storage, seed);
+}
+
+void read_order(const OpDef& op, const std::vector<Wrote>& wrote, ContractReading& out) {
+  read_orders(op, wrote, Dtype::fp32, out);
+}
+
+void read_written(const OpDef& op, const std::vector<OpCall>& calls, const std::vector<Wrote>& wrote,
+                  ContractReading& out) {
+  const PrecisionContract& declared = op.signature.precision;
   PrecisionContract best = declared;
   best.summation_depth = 0;
   if (declared.accumulate.core == TensorCore::none) best.accumulate = Dtype::fp32;
@@ -460,6 +457,25 @@ ContractReading read_contract(const OpDef& given, Dtype storage, std::uint64_t s
   find_narrow(wrote, out);
   best.atomics = !out.repeats;
   out.best = best;
+}
+
+ContractReading read_contract(const OpDef& given, Dtype storage, std::uint64_t seed) {
+  if (given.forms.empty())
+    throw Error("[contract] got '" + given.signature.name +
+                "', which has no formula, want an op with one: without, nothing says what its bits should be");
+  ContractReading out;
+  out.op = given.signature.name;
+  out.storage = storage;
+  out.cores = read_cores(given, storage, seed);
+  OpDef op = given;  // with the tensor cores that its bits show: all else is read under them
+  if (const CoreReading* const cores = out.cores.found();
+      cores != nullptr && cores->accumulator.core != TensorCore::none) {
+    op.signature.precision.accumulate = cores->accumulator;
+    op.signature.precision.summation_depth = 0;
+  }
+  const std::vector<OpCall> calls = cases_for(op, storage, seed);
+  const std::vector<Wrote> wrote = run_kernel(op, calls, out);
+  read_written(op, calls, wrote, out);
   return out;
 }
 

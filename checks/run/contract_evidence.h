@@ -23,6 +23,17 @@ struct Wrote {
 
 OpDef with_contract(const OpDef& op, const PrecisionContract& contract);
 
+/// The cases at which `read_contract` runs a kernel of this storage type.
+std::vector<OpCall> contract_calls(const OpDef& op, Dtype storage, std::uint64_t seed);
+/// Runs the kernel there, twice: what it wrote, with `out` told how many cases and elements these are and whether the
+/// bits repeat. The calls must stay where they are.
+std::vector<Wrote> run_for_contract(const OpDef& op, const std::vector<OpCall>& calls, ContractReading& out);
+/// The orders of sums alone, in fp32.
+void read_order(const OpDef& op, const std::vector<Wrote>& wrote, ContractReading& out);
+/// What these tensors say of the contract of whoever wrote them, a kernel or a stack that was dumped.
+void read_written(const OpDef& op, const std::vector<OpCall>& calls, const std::vector<Wrote>& wrote,
+                  ContractReading& out);
+
 inline constexpr double kUnjudged = 1;  ///< in place of a log10 of a likelihood, which is never positive
 
 /// log10 of how likely each number of the kernel is under a contract, all tensors one after the other: it is any of

@@ -180,6 +180,9 @@ const std::map<std::string, std::set<std::string>> kElsewhere = {
     {"ampcheck.contract/1", {"ops[].narrow[].tensor", "ops[].narrow[].fits"}},
     {"ampcheck.wanting/1", {"ops[].nets[]"}},
     {"ampcheck.gate/1", {"ops[].not_run[]"}},
+    // Of dumps and recordings that differ in more than those below.
+    {"ampcheck.diagnose_stacks/1",
+     {"only_a[]", "only_b[]", "unread[]", "notes[]", "ops[].differing_inputs[]", "ops[].notes[]"}},
     {"ampcheck.trace_summary/1",
      {"moved_late[].step", "moved_late[].launched", "moved_late[].bytes", "moved_late[].what", "moved_late[].after"}},
 };
@@ -187,6 +190,17 @@ const std::map<std::string, std::set<std::string>> kElsewhere = {
 /// A pending file with a finding.
 const std::string kPending =
     "version >x; unset CI; $AMPCHECK gate $OPS/gated_sum_bf16_sum.so --regimes quick --baseline b >x; ";
+
+/// Lines of other tools, as a script writes them.
+const std::string kFrames =
+    "version >x; printf 'abs min  abs max  metadata\n                  a.wi Linear\n1.00e+00      nan input[0]\n"
+    "1.00e+00 2.00e+00 output\n' >f; ";
+const std::string kTitan =
+    "version >x; for n in 1 2; do printf 'Total captured activations: 2\n[a/op_0_mm]\n  L2 norm: 1.5\n  Output hash: "
+    "'$n'\n  Input hashes: 4\n[only'$n'/op_0_mm]\n  L2 norm: 3\n[b/op_0_mm]\n  L2 norm: 1.'$n'\n  Input hashes: '$n'"
+    "\n' >t$n; done; ";
+const std::string kDebugLog =
+    "version >x; for n in 1 2; do printf 'd - INFO - a_output_max iteration=000001 value='$n'.0000\n' >d$n; done; ";
 
 /// Commands whose answers have every field between them; what comes before the last line of a script prepares it.
 const std::map<std::string, std::vector<std::string>> kCommands = {
@@ -253,6 +267,22 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
      {"train --steps 4 --lr 1000 --record a >trained; $AMPCHECK trace a --json",
       "train --model transformer --steps 2 --record b >trained; $AMPCHECK trace b --json",
       "train --steps 2 --record c >trained; truncate -s -1 c.bin; $AMPCHECK trace c --json"}},
+    {"ampcheck.diagnose_stacks/1", {"diagnose $OPS/gated_sum_none.so $OPS/gated_sum_bf16_sum.so --dtype bf16 --json"}},
+    {"ampcheck.diagnose_recording/1",
+     {kFrames + "$AMPCHECK diagnose f --json",
+      "version >x; printf 'abs min  abs max  metadata\n                  a.norm Norm\n1.00e+00 2.00e+00 output\n"
+      "                  a.wi Linear\n1.00e+00 2.00e+00 input[0]\n1.00e+00      inf output\n' >g; $AMPCHECK diagnose g "
+      "--json"}},
+    {"ampcheck.diagnose_recordings/1",
+     {kTitan + "$AMPCHECK diagnose t1 t2 --json", kTitan + "$AMPCHECK diagnose t1 t1 --json"}},
+    {"ampcheck.diagnose_debug_log/1", {kDebugLog + "$AMPCHECK diagnose d1 --json"}},
+    {"ampcheck.diagnose_debug_logs/1", {kDebugLog + "$AMPCHECK diagnose d1 d2 --json"}},
+    {"ampcheck.diagnose_log/1",
+     {"version >x; (echo step,loss,grad_norm,lr; for i in $(seq 60); do echo $i,$((100 - i)),$((i > 30 ? 100 + i : "
+      "9)),0.1; done; "
+      "echo 61,nan,nan,0.1) >l.csv; $AMPCHECK diagnose l.csv --json",
+      "version >x; printf 'step=1 loss=2 loss_scale=8\nstep=2 loss=nan loss_scale=8\n' >l; $AMPCHECK diagnose l "
+      "--json"}},
     {"ampcheck.memory/1", {"memory mlp --json"}},
     {"ampcheck.facts/1", {"facts --json", "facts --times --json"}},
     {"ampcheck.mma/1",

@@ -45,17 +45,7 @@ void add_scaler_options(CLI::App* command, ScalerAuditOptions& scaler) {
       scaler.rule);
   each(command, "--columns", "QUANTITY=NAME,...",
        "for scaler: what columns of a CSV or keys of JSON lines are called, as scale=amp/s,step=it",
-       [&scaler](const std::string& text) {
-         for (std::size_t at = 0; at <= text.size();) {
-           const std::size_t end = std::min(text.find(',', at), text.size());
-           const std::string one = text.substr(at, end - at);
-           const std::size_t equals = one.find('=');
-           if (equals == 0 || equals == std::string::npos || equals + 1 == one.size())
-             throw UsageError("[--columns] got '" + one + "', want QUANTITY=NAME, as scale=amp/s");
-           scaler.columns[one.substr(equals + 1)] = one.substr(0, equals);
-           at = end + 1;
-         }
-       });
+       [&scaler](const std::string& text) { parse_columns(text, scaler.columns); });
 }
 
 }  // namespace

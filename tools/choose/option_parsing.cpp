@@ -30,6 +30,18 @@ std::int64_t parse_size(const char* flag, const std::string& text) {
   return static_cast<std::int64_t>(parse_count(flag, number, 1, std::int64_t{1} << 62));
 }
 
+void parse_columns(const std::string& text, std::map<std::string, std::string>& columns) {
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    const std::string one = text.substr(at, end - at);
+    const std::size_t equals = one.find('=');
+    if (equals == 0 || equals == std::string::npos || equals + 1 == one.size())
+      throw UsageError("[--columns] got '" + one + "', want QUANTITY=NAME, as scale=amp/s");
+    columns[one.substr(equals + 1)] = one.substr(0, equals);
+    at = end + 1;
+  }
+}
+
 double parse_positive(const char* flag, const std::string& text) {
   const std::optional<double> value = parse_number(text);
   if (!value || !(*value >= 0) || !std::isfinite(*value))

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +48,9 @@ inline constexpr std::array kComputeTypes = {Named<Dtype>{"fp32", Dtype::fp32}, 
 std::uint64_t parse_count(const char* flag, const std::string& text, std::int64_t low, std::int64_t high);
 std::int64_t parse_size(const char* flag, const std::string& text);
 double parse_positive(const char* flag, const std::string& text);
+
+/// "scale=amp/s,step=it" of a log's columns: name in the file -> quantity.
+void parse_columns(const std::string& text, std::map<std::string, std::string>& columns);
 
 /// An option whose every value is handled by `take`, which throws UsageError.
 void each(CLI::App* command, const char* name, const char* meta, const char* help,

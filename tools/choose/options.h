@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "tools/choose/audit_options.h"
+#include "tools/choose/diagnose_options.h"
 #include "tools/choose/gate_options.h"
 #include "tools/choose/info_options.h"
 #include "tools/choose/op_options.h"
@@ -19,7 +20,8 @@ namespace ampcheck::tools {
 using AnyOptions =
     std::variant<ListOptions, CheckOptions, ReplayOptions, CertifyOptions, FormatsOptions, MmaOptions, ExplainOptions,
                  NewOptions, CompareOptions, KernelGateOptions, AcceptOptions, ReviewOptions, MergeOptions,
-                 ContractOptions, AuditOptions, TrainOptions, TraceOptions, FactsOptions, MemoryOptions, ConfigOptions,
+                 ContractOptions, AuditOptions, TrainOptions, TraceOptions, DiagnoseOptions, FactsOptions, MemoryOptions,
+                 ConfigOptions,
                  CompletionOptions, DoctorOptions, VersionOptions>;
 
 /// Reads a command line, and the settings of ampcheck.toml. Text for the user (help) is returned in `help`, and nothing

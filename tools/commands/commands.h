@@ -38,6 +38,8 @@ ExitCode audit_gate_command(AuditOptions options);
 ExitCode audit_scaler_command(AuditOptions options);
 ExitCode train_command(const TrainOptions& options);
 ExitCode trace_command(const TraceOptions& options);
+/// `diagnose`: what is wrong, where and why.
+ExitCode diagnose_command(const DiagnoseOptions& options);
 ExitCode facts_command(const FactsOptions& options);
 ExitCode memory_command(const MemoryOptions& options);
 

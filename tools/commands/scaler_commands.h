@@ -2,8 +2,10 @@
 // The parts of `audit scaler`.
 #pragma once
 
+#include <map>
 #include <string>
 
+#include "checks/scaler/log.h"
 #include "tools/choose/options.h"
 #include "tools/report/exit_code.h"
 
@@ -11,6 +13,8 @@ namespace ampcheck::tools {
 
 /// A training log.
 ExitCode audit_scaler_log(const AuditOptions& options);
+/// What the user calls the columns of a log. UsageError for a quantity that is not known.
+checks::scaler::ColumnNames columns_of(const std::map<std::string, std::string>& columns);
 /// UsageError for a scale rule that is not known.
 void require_rule(const std::string& flag, const std::string& rule);
 

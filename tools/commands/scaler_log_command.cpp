@@ -32,16 +32,6 @@ std::string text_of_log(const std::string& path) {
   return read_bytes(path, "--log");
 }
 
-checks::scaler::ColumnNames columns_of(const ScalerAuditOptions& options) {
-  checks::scaler::ColumnNames out;
-  for (const auto& [name, quantity] : options.columns) {
-    const auto known = checks::scaler::find_quantity(quantity);
-    if (!known) throw UsageError("[--columns] got '" + quantity + "', want one of " + checks::scaler::quantity_names());
-    out[name] = *known;
-  }
-  return out;
-}
-
 const char* colour(Health health, const Style& style) {
   return health == Health::broken ? style.red : health == Health::harmless ? style.green : style.yellow;
 }
@@ -157,6 +147,16 @@ Json json_of(const LogAudit& audit, const std::string& path) {
 
 }  // namespace
 
+checks::scaler::ColumnNames columns_of(const std::map<std::string, std::string>& columns) {
+  checks::scaler::ColumnNames out;
+  for (const auto& [name, quantity] : columns) {
+    const auto known = checks::scaler::find_quantity(quantity);
+    if (!known) throw UsageError("[--columns] got '" + quantity + "', want one of " + checks::scaler::quantity_names());
+    out[name] = *known;
+  }
+  return out;
+}
+
 void require_rule(const std::string& flag, const std::string& rule) {
   std::vector<std::string> names;
   std::string list;
@@ -171,7 +171,7 @@ void require_rule(const std::string& flag, const std::string& rule) {
 ExitCode audit_scaler_log(const AuditOptions& options) {
   const ScalerAuditOptions& scaler = options.scaler;
   if (!scaler.rule.empty()) require_rule("--rule", scaler.rule);
-  const LogAudit audit = checks::scaler::audit_log(text_of_log(scaler.log), scaler.rule, columns_of(scaler));
+  const LogAudit audit = checks::scaler::audit_log(text_of_log(scaler.log), scaler.rule, columns_of(scaler.columns));
   if (audit.nothing_read()) {
     write_stderr(
         fmt::format("ampcheck: [--log] '{}': none of its {} lines says a loss scale, a skipped step, a loss or "
