@@ -16,7 +16,7 @@ set(headers_src Eigen boost ampcheck_ops.inc)  # src knows no op
 set(headers_kernels Eigen boost)               # they never pass through nvcc
 # The rooms of a layer, in the order in which one may know another: each may include itself, files that stand in the layer's
 # own folder, and the rooms named here. CONTRIBUTING.md says what each holds.
-set(rooms_checks define ops doors models zoo data case explain reach judge run audit train scaler)
+set(rooms_checks define ops doors models zoo data case explain reach judge run audit train scaler diagnose)
 set(checks_define_sees "")
 set(checks_ops_sees define)
 set(checks_doors_sees define)
@@ -31,6 +31,7 @@ set(checks_run_sees define doors models data case explain reach judge)
 set(checks_audit_sees define data case explain judge run zoo)
 set(checks_train_sees define doors models case judge)
 set(checks_scaler_sees "")
+set(checks_diagnose_sees define ops models zoo train)
 set(rooms_reference graph text ball replay certify)
 set(reference_graph_sees "")
 set(reference_text_sees graph)

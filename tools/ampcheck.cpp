@@ -58,6 +58,7 @@ struct RunCommand {
   ExitCode operator()(CompletionOptions& o) const { return completion_command(o); }
   ExitCode operator()(AuditOptions& o) const { return audit_command(o); }
   ExitCode operator()(TrainOptions& o) const { return train_command(o); }
+  ExitCode operator()(DiagnoseOptions& o) const { return diagnose_command(o); }
   ExitCode operator()(TraceOptions& o) const { return trace_command(o); }
   ExitCode operator()(FactsOptions& o) const { return facts_command(o); }
   ExitCode operator()(MemoryOptions& o) const { return memory_command(o); }

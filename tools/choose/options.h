@@ -19,7 +19,7 @@ namespace ampcheck::tools {
 using AnyOptions =
     std::variant<ListOptions, CheckOptions, ReplayOptions, CertifyOptions, FormatsOptions, ExplainOptions, NewOptions,
                  CompareOptions, KernelGateOptions, AcceptOptions, ReviewOptions, MergeOptions, ContractOptions,
-                 AuditOptions, TrainOptions, TraceOptions, FactsOptions, MemoryOptions, ConfigOptions,
+                 AuditOptions, TrainOptions, DiagnoseOptions, TraceOptions, FactsOptions, MemoryOptions, ConfigOptions,
                  CompletionOptions, DoctorOptions, VersionOptions>;
 
 /// Reads a command line, and the settings of ampcheck.toml. Text for the user (help) is returned in `help`, and nothing

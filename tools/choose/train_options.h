@@ -61,6 +61,13 @@ struct TrainOptions : NetOptions {
 };
 void add_options(CLI::App* command, TrainOptions& o);
 
+/// What is diagnosed: a training run as `train` takes it, or by `words` other data.
+struct DiagnoseOptions : TrainOptions {
+  std::vector<std::string> words = {};
+  int most_runs = 0;  ///< of experiments; 0: as many as it takes
+};
+void add_options(CLI::App* command, DiagnoseOptions& o);
+
 /// Takes the settings in the table [train] of a net's TOML file: options of `train` by name, with _ for -, which
 /// `command` has too and the command line does not give. UsageError for what is no setting.
 void take_settings(const CLI::App& train, const CLI::App& command, const std::string& path);
