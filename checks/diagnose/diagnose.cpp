@@ -119,6 +119,14 @@ void find_smallest(Scene& scene, const Finding& f, Report& report) {
   time_set(scene.lab, from, to, report.smallest);
 }
 
+/// Of an op that a right kernel was put for: whether its results are right then.
+bool repairs(Scene& scene, const Finding& f) {
+  if (f.cure.repaired.empty()) return true;
+  const Course& course = scene.lab.run(f.cure, f.step, f.step, true);
+  const auto at = course.excess.find(f.op);
+  return course.refused.empty() && (at == course.excess.end() || at->second <= kExcess);
+}
+
 /// Tries the first finding's line where an experiment can do what it says.
 void try_cure(Scene& scene, Report& report) {
   Finding& f = report.findings.front();
@@ -135,8 +143,10 @@ void try_cure(Scene& scene, Report& report) {
     report.cure_tried = "could not be tried: " + course.refused;
     return;
   }
-  report.cured = well(scene.seen, scene.symptoms, course);
-  report.cure_tried = report.cured ? "tried: the run is well with it" : "tried: the run is not well with it alone";
+  report.cured = well(scene.seen, scene.symptoms, course) && repairs(scene, f);
+  report.cure_tried = !report.cured               ? "tried: the run is not well with it alone"
+                      : f.cure.repaired.empty() ? "tried: the run is well with it"
+                                                : "tried: the run is well with a right kernel there";
 }
 
 /// Something is wrong and no rule knows what: are 16 bits to blame at all?

@@ -61,6 +61,14 @@ void take_exact(const Event& e, Sample& out) {
   out.one_value &= one.has_value();
 }
 
+/// How many magnitudes there are, and how many elements have the largest.
+void count_codes(const Event& e, Sample& out) {
+  std::map<double, std::int64_t> magnitudes;
+  for (const double value : to_doubles(e.got)) ++magnitudes[std::fabs(value)];
+  out.codes = std::ssize(magnitudes);
+  out.at_largest = magnitudes.rbegin()->second;
+}
+
 /// Hears of every tensor of the run.
 class Listener {
  public:
@@ -95,6 +103,7 @@ class Listener {
       take_shadow(e.shadow != nullptr ? *e.shadow : shadow_stats(e.got, e.exact), s);
     if (e.cast && e.phase == Phase::forward && e.tensor == "weight") s.fingerprint = fingerprint_of(e.got);
     if (!s.finite && e.has_exact()) take_exact(e, s);
+    if (e.phase == Phase::forward && s.finite && s.excess > 2) count_codes(e, s);
     const auto [at, fresh] = out_.tracks.try_emplace(key.str());
     if (fresh) {
       at->second.key = key;
@@ -125,7 +134,7 @@ class MomentsBefore {
     if (trainer.sharded() != nullptr) return;
     for (std::size_t i = 0; i < trainer.parameters().all().size(); ++i)
       for (const auto& [name, tensor] : trainer.optimizer().state(i))
-        if ((name == "exp_avg_sq" || name == "square_avg" || name == "exp_avg") && tensor.dtype() != Dtype::fp32)
+        if ((name == "exp_avg_sq" || name == "square_avg") && tensor.dtype() != Dtype::fp32)
           kept_.push_back({i, name, to_doubles(tensor.view())});
   }
 
@@ -135,9 +144,8 @@ class MomentsBefore {
       if (!parameter.grad.defined()) continue;
       const std::vector<double> now = to_doubles(trainer.optimizer().state(kept.parameter).at(kept.name).view()),
                                 grad = to_doubles(parameter.grad.view());
-      const bool square = kept.name != "exp_avg";
       for (std::size_t i = 0; i < now.size(); ++i) {
-        const double target = square ? grad[i] * grad[i] : grad[i];
+        const double target = grad[i] * grad[i];
         if (grad[i] == 0 || kept.values[i] == 0 || std::fabs(target - kept.values[i]) < 0.1 * std::fabs(kept.values[i]))
           continue;
         ++out.moments;
@@ -168,8 +176,11 @@ void take_norms(const StepResult& step, UpdateSeen& out) {
   }
 }
 
+/// Every so many steps, and after the first of skipped steps: what outlives a skip shows from there.
 void keep(Observation& out, Trainer& trainer, int every) {
-  if (trainer.sharded() != nullptr || trainer.steps() % every != 0) return;
+  const std::size_t n = out.steps.size();
+  const bool after_skip = n > 1 && !out.steps[n - 1].stepped && out.steps[n - 2].stepped;
+  if (trainer.sharded() != nullptr || (trainer.steps() % every != 0 && !after_skip)) return;
   out.ring.push_back({trainer.steps(), checkpoint_bytes(trainer)});
   if (out.ring.size() > kRing) out.ring.pop_front();
 }

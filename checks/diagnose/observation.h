@@ -33,6 +33,7 @@ struct Sample {
   std::int64_t toward_zero = 0, away_from_zero = 0, judged = 0;
   double error_sum = 0, error_square = 0;  ///< of signed errors in ulps
   double cancelled = -1;
+  std::int64_t codes = 0, at_largest = 0;  ///< where it is worse than a rounding: magnitudes, and elements with the largest
   std::uint64_t fingerprint = 0;  ///< of the bits of a cast weight
   std::int64_t decisions = 0, flipped = 0, undecided = 0;
 };

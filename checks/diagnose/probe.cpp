@@ -186,4 +186,26 @@ MetCall fewer_terms(MetCall call, double share) {
   return call;
 }
 
+MetCall cut(MetCall call, double share) {
+  for (const MetCall::Input& input : call.inputs)
+    if (input.trained || input.shape.rank == 0) return call;
+  for (MetCall::Input& input : call.inputs) {
+    const auto row = static_cast<std::size_t>(input.shape.last());
+    const auto kept = std::max<std::size_t>(1, static_cast<std::size_t>(share * static_cast<double>(row)));
+    std::vector<double> values;
+    for (std::size_t i = 0; i < input.values.size(); ++i)
+      if (i % row < kept) values.push_back(input.values[i]);
+    input.values = std::move(values);
+    input.shape[input.shape.rank - 1] = static_cast<std::int64_t>(kept);
+  }
+  return call;
+}
+
+MetCall plain_gains(MetCall call) {
+  for (MetCall::Input& input : call.inputs)
+    if (input.trained && input.shape.rank == 1 && input.name == "weight")
+      std::fill(input.values.begin(), input.values.end(), 1.0);
+  return call;
+}
+
 }  // namespace ampcheck::checks::diagnose

@@ -50,5 +50,9 @@ MetCall scaled(MetCall call, double factor);
 MetCall centred(MetCall call);
 /// Only the first `share` of each row is kept; the rest is zero.
 MetCall fewer_terms(MetCall call, double share);
+/// The last axis of the data inputs cut to this share; itself where a trained input has that extent.
+MetCall cut(MetCall call, double share);
+/// Trained inputs of one axis (gains) become 1.
+MetCall plain_gains(MetCall call);
 
 }  // namespace ampcheck::checks::diagnose

@@ -50,6 +50,22 @@ Place first_other(const Observation& a, const Observation& b) {
 
 std::string number(double value) { return fmt::format("{:.3g}", value); }
 
+/// Gradients that backward left finite, and unscaling did not: those of an earlier step were added.
+bool stale_gradients(Scene& scene, int step) {
+  const StepResult& seen = scene.step(step);
+  const Place made = first_place(scene.seen, [&](const Track& t, const Sample& s) {
+    return s.step == scene.last() && !s.finite && (t.key.phase == Phase::forward || is_gradient(t.key.phase));
+  });
+  if (made || seen.stepped || !scene.step(scene.last()).found_inf) return false;
+  Finding f{.cause = Cause::scaler_collapse, .weight = Weight::decided, .precursor = step, .step = step};
+  f.speaks_for.push_back(fmt::format("at {} every gradient is finite as backward leaves it, and not as the scaler finds it",
+                                     step_text(scene.last())));
+  f.speaks_for.push_back("E0: from a checkpoint the same step is clean: gradients of an earlier step were still there");
+  f.paste = "optimizer.zero_grad(set_to_none=True) before each backward, after a skipped step too";
+  scene.add(std::move(f));
+  return true;
+}
+
 }  // namespace
 
 /// E0: the same run again, from its start and from its checkpoints.
@@ -77,6 +93,7 @@ void ask_repeat(Scene& scene) {
   if (step < 0 || !resumed.refused.empty()) return;
   scene.lab.note("E0", "from the checkpoint before " + step_text(from), "another loss at " + step_text(step));
   scene.lab.hides_state();
+  if (stale_gradients(scene, from)) return;
   const Place place = first_place(scene.seen, [&](const Track& t, const Sample& s) {
     return s.step >= step - 1 && s.role == FaultRole::producer && t.key.phase == Phase::forward;
   });

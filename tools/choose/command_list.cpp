@@ -90,7 +90,7 @@ const CommandRow kRows[] = {
      {"own-op"}},
     {"audit",
      "Test a judge: audit zoo measures how often ampcheck is right, audit gate what your tolerance lets pass, audit "
-     "scaler whether a loss scale is healthy",
+     "scaler whether a loss scale is healthy, audit diagnose how often diagnoses of training runs are right",
      {{"ampcheck audit gate softmax --atol 1e-2 --rtol 1e-2", "what this rule accepts and rejects"},
       {"ampcheck audit zoo rms_norm", "verdicts on kernels with planted defects, and on correct ones"},
       {"ampcheck audit scaler --log train.log", "is the loss scale of this run healthy?"}},

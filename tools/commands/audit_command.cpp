@@ -226,12 +226,13 @@ Json json_of(const std::vector<Trial>& trials, const Scores& scores, double seco
 
 ExitCode audit_command(const AuditOptions& options) {
   const std::string what = options.words.empty() ? "" : options.words.front();
+  if (what == "diagnose") return audit_diagnose_command(options);
   if (what == "gate" || what == "scaler") {
     AuditOptions rest = options;
     rest.words.erase(rest.words.begin());
     return what == "gate" ? audit_gate_command(std::move(rest)) : audit_scaler_command(std::move(rest));
   }
-  if (what != "zoo") throw UsageError("[audit] got '" + what + "', want zoo, gate or scaler");
+  if (what != "zoo") throw UsageError("[audit] got '" + what + "', want zoo, gate, scaler or diagnose");
   checks::zoo::AuditOptions run;
   run.set = options.set;
   run.seeds = options.seeds;
