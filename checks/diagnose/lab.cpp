@@ -32,9 +32,7 @@ void note_excess(Trainer& trainer, Dtype dtype, std::map<std::string, double>& o
   trainer.watch()->listen([dtype, &out](const Event& e, const TensorKey& key, const Tally& tally, FaultRole,
                                         const TensorStats&) {
     if (e.cast || tally.exact2 <= 0) return;
-    const double norm = std::sqrt(tally.exact2);
-    const bool wide = key.dtype == Dtype::fp32 && dtype != Dtype::fp32;
-    const double limit = wide ? format(dtype).unit_roundoff() * norm : rounding_limit(key.dtype, norm, tally.elements);
+    const double limit = error_limit(key.dtype, dtype, std::sqrt(tally.exact2), tally.elements);
     double& most = out[key.op];
     most = std::max(most, limit > 0 ? std::sqrt(tally.error2) / limit : 0);
   });

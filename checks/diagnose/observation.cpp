@@ -30,9 +30,7 @@ std::uint64_t fingerprint_of(const TensorView& view) {
 void take_errors(const Tally& tally, Dtype dtype, Dtype run, Sample& out) {
   if (tally.exact2 <= 0 && tally.error2 <= 0) return;
   const double norm = std::sqrt(tally.exact2), error = std::sqrt(tally.error2);
-  // A wide result is held against the 16 bits of the run: what is below these no training in them can tell.
-  const Dtype held = dtype == Dtype::fp32 && run != Dtype::fp32 ? run : dtype;
-  const double limit = held == dtype ? rounding_limit(dtype, norm, tally.elements) : format(held).unit_roundoff() * norm;
+  const double limit = error_limit(dtype, run, norm, tally.elements);
   out.excess = limit > 0 ? error / limit : 0;
   out.error = tally.local_error();
 }
@@ -190,6 +188,11 @@ void keep(Observation& out, Trainer& trainer, int every) {
 double rounding_limit(Dtype dtype, double norm, std::int64_t elements) {
   const FloatFormat& f = format(dtype);
   return f.unit_roundoff() * norm + f.min_subnormal() / 2 * std::sqrt(static_cast<double>(elements));
+}
+
+double error_limit(Dtype dtype, Dtype run, double norm, std::int64_t elements) {
+  const bool wide = dtype == Dtype::fp32 && run != Dtype::fp32;
+  return wide ? format(run).unit_roundoff() * norm : rounding_limit(dtype, norm, elements);
 }
 
 const Checkpoint* Observation::before(int step) const {

@@ -81,5 +81,7 @@ Observation observe(const Subject& subject);
 
 /// The most that rounding each element once to a type makes of an error, in the 2-norm: u |x| + s sqrt(n) / 2.
 double rounding_limit(Dtype dtype, double norm, std::int64_t elements);
+/// The same, of a wide result that of the run's 16 bits: what is below these no training in them can tell.
+double error_limit(Dtype dtype, Dtype run, double norm, std::int64_t elements);
 
 }  // namespace ampcheck::checks::diagnose

@@ -19,10 +19,13 @@ using kernels::KernelCall;
 using train::Event;
 using train::Phase;
 
+/// To nearest even; beyond the largest number infinite.
 double rounded(double value, Dtype dtype) {
-  double out = value;
-  round_values(format(dtype), {}, {&value, 1}, {&out, 1});
-  return out;
+  if (value == 0 || !std::isfinite(value)) return value;
+  const FloatFormat& f = format(dtype);
+  const int lowest = std::ilogb(f.min_normal()), exponent = std::max(std::ilogb(value), lowest);
+  const double spacing = std::ldexp(1.0, exponent - f.precision + 1), out = std::nearbyint(value / spacing) * spacing;
+  return std::fabs(out) > f.max_finite() ? std::copysign(INFINITY, out) : out;
 }
 
 struct Rows {
@@ -228,10 +231,6 @@ Kernel late_scale(const Kernel& right) {
   return out;
 }
 
-Middle by(const char* op) {
-  return [op](Tape& t, Var h) { return models::unary(t, op, h); };
-}
-
 Subject shifted_norm() {
   use_planted("layer_norm", "norm_a", one_pass);
   const auto middle = [](Tape& t, Var h) {
@@ -254,11 +253,12 @@ Subject large_norm(double gain, Dtype dtype) {
 Subject summed(Dtype dtype) {
   use_planted("linear", "dense", low_sum);
   const auto middle = [](Tape& t, Var h) {
-    return t.call("dense", {{"x", models::unary(t, "relu", h)},
-                            {"weight", t.weight("sum.weight", {64, 64}, 64)},
+    const Var up = models::unary(t, "relu", models::linear(t, "up", h, 512));
+    return t.call("dense", {{"x", up},
+                            {"weight", t.weight("sum.weight", {64, 512}, 512)},
                             {"bias", t.constant_start("sum.bias", {64}, 0)}});
   };
-  return subject_of(class_net(middle), dtype);
+  return subject_of(class_net(middle), dtype, 16);
 }
 
 /// A mean over more elements than fp16 counts.
@@ -341,18 +341,50 @@ Subject late_scaled() {
   return subject_of(net, Dtype::fp16, 24);
 }
 
-/// What an op wrote, rounded toward zero from the exact values.
-Subject truncated(const char* op, const Middle& middle) {
-  Subject out = subject_of(class_net(middle), Dtype::bf16);
-  out.make_fault = [op = std::string(op)] {
-    return [op](const Event& e) {
-      if (e.phase != Phase::forward || e.cast || e.op != op || !e.has_exact()) return;
-      std::vector<double> values = to_doubles(e.exact);
-      round_values(format(e.got.dtype), {.rounding = Rounding::toward_zero}, values, values);
-      from_doubles(values, e.got);
-    };
+/// The kernel in fp32, whose results are cut off instead of rounded.
+Kernel truncating(const Kernel& right) {
+  Kernel out = right;
+  out.forward = [right](const KernelCall& call) {
+    KernelCall wide = call;
+    std::vector<Tensor> held;
+    for (auto& [name, view] : wide.tensors) {
+      if (!is_float(view.dtype)) continue;
+      held.emplace_back(Dtype::fp32, view.shape);
+      from_doubles(to_doubles(view), held.back().view());
+      view = held.back().view();
+    }
+    right.forward(wide);
+    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
+      const TensorView& view = call.tensors[i].second;
+      if (!is_float(view.dtype)) continue;
+      std::vector<double> values = to_doubles(wide.tensors[i].second);
+      round_values(format(view.dtype), {.rounding = Rounding::toward_zero}, values, values);
+      from_doubles(values, view);
+    }
   };
   return out;
+}
+
+Subject truncated_layer() {
+  use_planted("linear", "layer_t", truncating);
+  const auto middle = [](Tape& t, Var h) {
+    return t.call("layer_t", {{"x", models::unary(t, "relu", h)},
+                              {"weight", t.weight("t.weight", {64, 64}, 64)},
+                              {"bias", t.constant_start("t.bias", {64}, 0)}});
+  };
+  return subject_of(class_net(middle), Dtype::bf16);
+}
+
+Subject truncated_attention() {
+  use_planted("attention", "attend_t", truncating);
+  const auto middle = [](Tape& t, Var h) {
+    const auto heads = [&](const char* which) {
+      return models::exchanged(t, models::linear(t, which, h, 32), kRows / 8, 8, 2, 16, {kRows / 8, 2, 8, 16});
+    };
+    const Var o = t.call("attend_t", {{"q", heads("q")}, {"k", heads("k")}, {"v", heads("v")}});
+    return models::exchanged(t, o, kRows / 8, 2, 8, 16, {kRows, 32});
+  };
+  return subject_of(class_net(middle), Dtype::bf16);
 }
 
 /// fp8 with the scale of the first step, while the data grow.
@@ -382,7 +414,6 @@ Subject stale_amax() {
 
 std::vector<PlantedRun> planted_kernels() {
   using enum Cause;
-  const auto attended = [](Tape& t, Var h) { return models::causal_attention(t, "block", h, 2, 8); };
   return {
       {"one_pass_variance", cancellation, "mean(x^2) - mean(x)^2 of shifted rows", {"norm_a_1"}, -1, shifted_norm},
       {"fp16_squares", inner_overflow, "x^2 in fp16 inside a norm", {"norm_b_1"}, -1,
@@ -397,10 +428,8 @@ std::vector<PlantedRun> planted_kernels() {
       {"gains_in_blocks", block_clamp, "gains stored as one number", {"norm_c_1"}, -1, clamped},
       {"p_minus_q", loss_cancellation, "softmax - one-hot in bf16", {"loss_a_1"}, -1, small_differences},
       {"scale_after_product", scale_placement, "1/sqrt(E) after the product", {"attend_1"}, -1, late_scaled},
-      {"truncated_attention", biased_rounding, "attention that truncates", {"attention_1"}, -1,
-       [=] { return truncated("attention_1", attended); }},
-      {"truncated_linear", biased_rounding, "a layer that truncates", {"linear_1"}, -1,
-       [] { return truncated("linear_1", by("relu")); }},
+      {"truncated_attention", biased_rounding, "attention that truncates", {"attend_t_1"}, 1, truncated_attention},
+      {"truncated_layer", biased_rounding, "a layer that truncates", {"layer_t_1"}, 1, truncated_layer},
       {"stale_amax", fp8_scale, "fp8 with the first step's scale", {"linear_1"}, -1, stale_amax},
   };
 }

@@ -161,6 +161,7 @@ Subject still_moments() {
 Subject vanishing_moments(train::Weights weights) {
   Subject out = plain(Dtype::fp16);
   out.options.rule.optimizer = {.name = "adam", .lr = 0.003, .weights = weights, .moments = Dtype::fp16};
+  out.options.rule.loss_weight = 0.01;
   return out;
 }
 

@@ -70,7 +70,7 @@ class MeetingTape final : public models::Tape {
 /// Takes the first forward result.
 class Taker final : public Observer {
  public:
-  explicit Taker(Answer& out) : out_(out) {}
+  Taker(Answer& out, Dtype run) : out_(out), run_(run) {}
   bool wants(std::string_view) const override { return true; }
   bool wants_exact(std::string_view) const override { return true; }
   Seen see(const Event& e) override {
@@ -91,7 +91,7 @@ class Taker final : public Observer {
       exact2 += out_.exact[i] * out_.exact[i];
     }
     out_.absolute = std::sqrt(error2);
-    const double limit = rounding_limit(e.got.dtype, std::sqrt(exact2), e.got.count());
+    const double limit = error_limit(e.got.dtype, run_, std::sqrt(exact2), e.got.count());
     out_.excess = limit > 0 ? out_.absolute / limit : 0;
     out_.error = exact2 > 0 ? std::sqrt(error2 / exact2) : 0;
     return out;
@@ -99,6 +99,7 @@ class Taker final : public Observer {
 
  private:
   Answer& out_;
+  Dtype run_;
 };
 
 }  // namespace
@@ -130,6 +131,7 @@ std::optional<MetCall> met_call(Lab& lab, const std::string& op, int step) {
   } catch (const AmpError&) {
   }
   if (!out) return out;
+  out->run = lab.subject().options.dtype;
   for (const auto& [name, track] : lab.seen().tracks)
     if (track.key.op == op && track.key.phase == Phase::forward && !track.key.cast) out->storage = track.key.dtype;
   return out;
@@ -137,7 +139,7 @@ std::optional<MetCall> met_call(Lab& lab, const std::string& op, int step) {
 
 Answer answer_to(const MetCall& call, std::optional<Dtype> storage) {
   Answer out;
-  Taker taker(out);
+  Taker taker(out, call.run);
   ParameterSet parameters("probe", 1);
   models::Recordings recordings;
   Graph graph(parameters, recordings, {.observer = &taker});

@@ -26,6 +26,7 @@ struct MetCall {
   };
   std::vector<Input> inputs;
   Dtype storage = Dtype::fp32;  ///< that the kernel ran in
+  Dtype run = Dtype::fp32;      ///< of autocast: what a wide result is held against
 
   /// The first that is neither trained nor made of integers; null: none.
   Input* data();

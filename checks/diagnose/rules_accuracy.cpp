@@ -114,7 +114,8 @@ bool grows(const Track& track) {
 /// Neighbours that are the same number although they should not be.
 std::size_t merged_neighbours(const Answer& a, std::size_t row) {
   std::size_t out = 0;
-  for (std::size_t i = row; i < a.got.size(); ++i) out += a.got[i] == a.got[i - row] && a.exact[i] != a.exact[i - row];
+  for (std::size_t i = row; i < a.got.size(); ++i) 
+    out += a.got[i] != 0 && a.got[i] == a.got[i - row] && a.exact[i] != a.exact[i - row];
   return out;
 }
 
@@ -138,7 +139,7 @@ void ask_probes(Scene& scene, const MetCall& met, const Answer& as_met, Finding&
     return decide(data > 1 ? Cause::scale_placement : Cause::inner_overflow,
                   "E9: with its input divided by 16 it is as right as rounding allows");
   const Answer centre = probe("with the mean of each row taken off", centred(met));
-  if (centre.ran && centre.finite && 8 * centre.excess <= as_met.excess)
+  if (centre.ran && centre.finite && centre.exact_largest > 0 && 8 * centre.excess <= as_met.excess)
     return decide(Cause::cancellation, fmt::format("E9: with the rows' means taken off its error is {:.2g} roundings, not {:.2g}",
                                                    centre.excess, as_met.excess));
   if (right(probe("with gains of 1", plain_gains(met))))

@@ -71,7 +71,15 @@ void ask_model(Scene& scene) {
   } else {
     f.paste = "a smaller --lr, or another start: it is no matter of precision";
   }
-  if (scene.symptoms.first() < 0) scene.symptoms.bad_op = at;
+  if (const int first = scene.symptoms.first(); first < 0 || at <= first + 1) {
+    // What overflows in a run that leaves every bound in fp64 too follows from that.
+    for (Finding& other : scene.findings)
+      if (info(other.cause).kind != CauseClass::machine && info(other.cause).kind != CauseClass::state) {
+        other.weight = Weight::possible;
+        other.speaks_against.push_back("E7: the run in fp64 diverges too");
+      }
+    if (first < 0) scene.symptoms.bad_op = at;
+  }
   scene.add(std::move(f));
 }
 

@@ -27,6 +27,16 @@ int first_difference(const Observation& seen, const Course& course) {
   return -1;
 }
 
+/// The same, or another decision whether to step.
+int other_outcome(const Observation& seen, const Course& course) {
+  for (const StepResult& step : course.steps) {
+    if (step.step >= static_cast<int>(seen.steps.size())) break;
+    const StepResult& known = seen.steps[static_cast<std::size_t>(step.step)];
+    if (!same(step.loss, known.loss) || step.found_inf != known.found_inf) return step.step;
+  }
+  return -1;
+}
+
 bool differs(const Sample& a, const Sample& b) {
   return a.fingerprint != b.fingerprint || a.zeros != b.zeros || a.not_finite != b.not_finite ||
          !same(a.largest, b.largest) || a.error_sum != b.error_sum || a.error != b.error;
@@ -87,11 +97,15 @@ void ask_repeat(Scene& scene) {
   }
   scene.lab.note("E0", "the same run again", "the same loss to the bit at every step");
   if (scene.symptoms.first() < 0 || scene.seen.ring.size() < 2) return;
-  const int from = scene.symptoms.first();
-  const Course& resumed = scene.lab.run({}, from, scene.last());
-  const int step = first_difference(scene.seen, resumed);
-  if (step < 0 || !resumed.refused.empty()) return;
-  scene.lab.note("E0", "from the checkpoint before " + step_text(from), "another loss at " + step_text(step));
+  int from = -1, step = -1;
+  for (const int begin : {scene.symptoms.first(), scene.last()}) {  // at the first bad step, and long after it
+    const Course& resumed = scene.lab.run({}, begin, scene.last());
+    if (step >= 0 || !resumed.refused.empty()) continue;
+    step = other_outcome(scene.seen, resumed);
+    from = begin;
+  }
+  if (step < 0) return;
+  scene.lab.note("E0", "from the checkpoint before " + step_text(from), "another outcome at " + step_text(step));
   scene.lab.hides_state();
   if (stale_gradients(scene, from)) return;
   const Place place = first_place(scene.seen, [&](const Track& t, const Sample& s) {
