@@ -111,8 +111,9 @@ void find_smallest(Scene& scene, const Finding& f, Report& report) {
   const Search search = smallest_set(scene.seen.ops(), likely, works);
   report.smallest = {.known = search.known, .ops = search.ops, .runs = search.tried};
   scene.lab.note("E3", "smallest set of ops in fp32",
-                 search.known ? fmt::format("{} op{} of {}, {} sets tried", search.ops.size(),
-                                            search.ops.size() == 1 ? "" : "s", scene.seen.ops().size(), search.tried)
+                 search.known ? fmt::format("{} op{} of {}, {} set{} tried", search.ops.size(),
+                                            search.ops.size() == 1 ? "" : "s", scene.seen.ops().size(), search.tried,
+                                            search.tried == 1 ? "" : "s")
                               : "not even all ops in fp32 cure it");
   if (!search.known) return;
   report.smallest.more_bytes = bytes_of(scene.seen, search.ops);
@@ -149,9 +150,32 @@ void try_cure(Scene& scene, Report& report) {
                                                 : "tried: the run is well with a right kernel there";
 }
 
+/// So many steps were skipped while the scale came down that the loss is behind: a lower first scale is all it takes.
+bool behind(Scene& scene, Report& report) {
+  const auto note = std::find_if(report.notes.begin(), report.notes.end(),
+                                 [](const Finding& f) { return f.cause == Cause::scale_probing; });
+  if (note == report.notes.end() || scene.symptoms.lost >= 0) return false;
+  double lowest = scene.step(0).scale;
+  for (const StepResult& s : scene.seen.steps) lowest = std::min(lowest, s.scale_after);
+  Finding f = *note;
+  f.cure.init_scale = lowest;
+  f.can_be_tried = true;
+  f.step = scene.symptoms.first();
+  f.paste = fmt::format("GradScaler(init_scale={:g})   # --init-scale {:g}", lowest, lowest);
+  const Course& course = scene.lab.whole(f.cure);
+  scene.lab.note("E1", fmt::format("the whole run with the first scale {:g}", lowest),
+                 well(scene.seen, scene.symptoms, course) ? "well" : "not well either");
+  if (!well(scene.seen, scene.symptoms, course)) return false;
+  f.speaks_for.push_back(fmt::format("E1: with the first scale {:g} the loss stays with the fp64 run's", lowest));
+  report.notes.erase(note);
+  report.findings.push_back(std::move(f));
+  try_cure(scene, report);
+  return true;
+}
+
 /// Something is wrong and no rule knows what: are 16 bits to blame at all?
 void ask_rest(Scene& scene, Report& report) {
-  if (!scene.symptoms.any()) return;
+  if (!scene.symptoms.any() || behind(scene, report)) return;
   const Course& wide = scene.lab.whole({.everything_fp32 = true});
   const bool helps = well(scene.seen, scene.symptoms, wide);
   scene.lab.note("E7", "the whole run in fp32", helps ? "well" : "not well either");

@@ -121,7 +121,7 @@ std::size_t merged_neighbours(const Answer& a, std::size_t row) {
 
 /// What an op's forward does to changed inputs.
 void ask_probes(Scene& scene, const MetCall& met, const Answer& as_met, Finding& f) {
-  const auto probe = [&](const char* what, const MetCall& changed) {
+  const auto probe = [&](const std::string& what, const MetCall& changed) {
     const Answer a = answer_to(changed);
     scene.lab.note("E9", f.op + " " + what,
                    !a.ran ? "not run" : !a.finite ? "not finite" : fmt::format("error {:.3g} roundings", a.excess));
@@ -135,9 +135,10 @@ void ask_probes(Scene& scene, const MetCall& met, const Answer& as_met, Finding&
   };
   std::size_t data = 0;
   for (const MetCall::Input& input : met.inputs) data += !input.trained;
-  if (right(probe("with its input divided by 16", scaled(met, 1.0 / 16))))
-    return decide(data > 1 ? Cause::scale_placement : Cause::inner_overflow,
-                  "E9: with its input divided by 16 it is as right as rounding allows");
+  for (const int by : {16, 256})
+    if (right(probe(fmt::format("with its input divided by {}", by), scaled(met, 1.0 / by))))
+      return decide(data > 1 ? Cause::scale_placement : Cause::inner_overflow,
+                    fmt::format("E9: with its input divided by {} it is as right as rounding allows", by));
   const Answer centre = probe("with the mean of each row taken off", centred(met));
   if (centre.ran && centre.finite && centre.exact_largest > 0 && 8 * centre.excess <= as_met.excess)
     return decide(Cause::cancellation, fmt::format("E9: with the rows' means taken off its error is {:.2g} roundings, not {:.2g}",
