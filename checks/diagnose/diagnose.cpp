@@ -87,7 +87,9 @@ bool precision_may_help(Cause cause) {
 
 /// Two runs of the same steps: what the set costs in time.
 void time_set(Lab& lab, int from, int to, SmallestSet& out) {
-  const auto per_step = [](const Course& c) { return c.steps.empty() ? 0 : c.seconds / static_cast<double>(c.steps.size()); };
+  const auto per_step = [](const Course& c) {
+    return c.steps.empty() ? 0 : c.seconds / static_cast<double>(c.steps.size());
+  };
   out.step_before = per_step(lab.run({}, from, to));
   out.step_after = per_step(lab.run({.raised = out.ops}, from, to));
 }
@@ -110,11 +112,11 @@ void find_smallest(Scene& scene, const Finding& f, Report& report) {
   if (!f.op.empty()) likely.push_back(f.op);
   const Search search = smallest_set(scene.seen.ops(), likely, works);
   report.smallest = {.known = search.known, .ops = search.ops, .runs = search.tried};
-  scene.lab.note("E3", "smallest set of ops in fp32",
-                 search.known ? fmt::format("{} op{} of {}, {} set{} tried", search.ops.size(),
-                                            search.ops.size() == 1 ? "" : "s", scene.seen.ops().size(), search.tried,
-                                            search.tried == 1 ? "" : "s")
-                              : "not even all ops in fp32 cure it");
+  scene.lab.note(
+      "E3", "smallest set of ops in fp32",
+      search.known ? fmt::format("{} op{} of {}, {} set{} tried", search.ops.size(), search.ops.size() == 1 ? "" : "s",
+                                 scene.seen.ops().size(), search.tried, search.tried == 1 ? "" : "s")
+                   : "not even all ops in fp32 cure it");
   if (!search.known) return;
   report.smallest.more_bytes = bytes_of(scene.seen, search.ops);
   time_set(scene.lab, from, to, report.smallest);
@@ -145,7 +147,7 @@ void try_cure(Scene& scene, Report& report) {
     return;
   }
   report.cured = well(scene.seen, scene.symptoms, course) && repairs(scene, f);
-  report.cure_tried = !report.cured               ? "tried: the run is not well with it alone"
+  report.cure_tried = !report.cured             ? "tried: the run is not well with it alone"
                       : f.cure.repaired.empty() ? "tried: the run is well with it"
                                                 : "tried: the run is well with a right kernel there";
 }

@@ -34,17 +34,17 @@ struct Finding {
 struct SmallestSet {
   bool known = false;
   Ops ops = {};
-  int runs = 0;                 ///< sets that were tried
-  std::int64_t more_bytes = 0;  ///< of the tensors that are wide then, in a step
+  int runs = 0;                            ///< sets that were tried
+  std::int64_t more_bytes = 0;             ///< of the tensors that are wide then, in a step
   double step_before = 0, step_after = 0;  ///< seconds
 };
 
 /// What was wrong with the run itself, before any cause.
 struct Symptoms {
-  int lost = -1;     ///< first step whose loss is not finite
-  int left = -1;     ///< first step at which the loss left the fp64 run's
-  int storm = -1;    ///< first of kStorm steps that were skipped in a row
-  int bad_op = -1;   ///< first step at which an op's error was more than rounding makes
+  int lost = -1;    ///< first step whose loss is not finite
+  int left = -1;    ///< first step at which the loss left the fp64 run's
+  int storm = -1;   ///< first of kStorm steps that were skipped in a row
+  int bad_op = -1;  ///< first step at which an op's error was more than rounding makes
   bool any() const { return lost >= 0 || left >= 0 || storm >= 0 || bad_op >= 0; }
   int first() const;
 };

@@ -29,13 +29,13 @@ int Course::first_lost() const {
 namespace {
 
 void note_excess(Trainer& trainer, Dtype dtype, std::map<std::string, double>& out) {
-  trainer.watch()->listen([dtype, &out](const Event& e, const TensorKey& key, const Tally& tally, FaultRole,
-                                        const TensorStats&) {
-    if (e.cast || tally.exact2 <= 0) return;
-    const double limit = error_limit(key.dtype, dtype, std::sqrt(tally.exact2), tally.elements);
-    double& most = out[key.op];
-    most = std::max(most, limit > 0 ? std::sqrt(tally.error2) / limit : 0);
-  });
+  trainer.watch()->listen(
+      [dtype, &out](const Event& e, const TensorKey& key, const Tally& tally, FaultRole, const TensorStats&) {
+        if (e.cast || tally.exact2 <= 0) return;
+        const double limit = error_limit(key.dtype, dtype, std::sqrt(tally.exact2), tally.elements);
+        double& most = out[key.op];
+        most = std::max(most, limit > 0 ? std::sqrt(tally.error2) / limit : 0);
+      });
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ struct Course {
   int from = 0;  ///< its first step
   std::vector<train::StepResult> steps;
   std::map<std::string, double> excess;  ///< if asked for: by op the largest Sample::excess
-  std::string refused;  ///< why it could not be run; empty: it was
+  std::string refused;                   ///< why it could not be run; empty: it was
   double seconds = 0;
 
   const train::StepResult* at(int step) const;

@@ -40,9 +40,8 @@ void take_shadow(const ShadowStats& shadow, Sample& out) {
   out.away_from_zero = shadow.away_from_zero;
   out.judged = shadow.judged;
   out.error_sum = std::ldexp(static_cast<double>(shadow.error_sum), -16);
-  out.error_square = std::ldexp(static_cast<double>(shadow.square_sum_low) +
-                                    std::ldexp(static_cast<double>(shadow.square_sum_high), 64),
-                                -32);
+  out.error_square = std::ldexp(
+      static_cast<double>(shadow.square_sum_low) + std::ldexp(static_cast<double>(shadow.square_sum_high), 64), -32);
 }
 
 /// What was due where a tensor is not finite.

@@ -20,8 +20,8 @@ struct Sample {
   train::FaultRole role = train::FaultRole::none;
   bool finite = true, inputs_finite = true;
   double scale = 1;
-  double largest = 0;           ///< finite magnitude
-  std::optional<int> headroom;  ///< binades below the format's largest number
+  double largest = 0;                                                 ///< finite magnitude
+  std::optional<int> headroom;                                        ///< binades below the format's largest number
   std::int64_t elements = 0, not_finite = 0, zeros = 0, at_most = 0;  ///< at_most: |x| is the format's largest number
   std::int64_t nonzero = 0, flushed = 0, overflowed = 0;              ///< Tally's, of exact values
   double exact_largest = 0;  ///< of exact values, where the tensor is not finite
@@ -33,7 +33,8 @@ struct Sample {
   std::int64_t toward_zero = 0, away_from_zero = 0, judged = 0;
   double error_sum = 0, error_square = 0;  ///< of signed errors in ulps
   double cancelled = -1;
-  std::int64_t codes = 0, at_largest = 0;  ///< where it is worse than a rounding: magnitudes, and elements with the largest
+  std::int64_t codes = 0,
+               at_largest = 0;    ///< where it is worse than a rounding: magnitudes, and elements with the largest
   std::uint64_t fingerprint = 0;  ///< of the bits of a cast weight
   std::int64_t decisions = 0, flipped = 0, undecided = 0;
 };
@@ -46,9 +47,12 @@ struct Track {
 
 /// What of the optimizer's step is not in StepResult.
 struct UpdateSeen {
-  std::vector<double> unscaled;  ///< by parameter: norm after unscaling times scale over the norm before; 1: as it should
+  std::vector<double>
+      unscaled;  ///< by parameter: norm after unscaling times scale over the norm before; 1: as it should
   double norm_before = 0, norm_after = 0;  ///< of all gradients, before and after unscaling
-  std::int64_t moments = 0, moments_still = 0;  ///< elements of 16-bit moments beside a gradient; those that stayed though fp64's would move
+  std::int64_t moments = 0,
+               moments_still =
+                   0;  ///< elements of 16-bit moments beside a gradient; those that stayed though fp64's would move
   std::int64_t leaving = 0;  ///< parameters whose gradient was finite when backward left it, and is not in the update
 };
 

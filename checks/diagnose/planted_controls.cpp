@@ -75,7 +75,8 @@ std::vector<PlantedRun> healthy_runs() {
     const char* name;
     Middle middle;
   };
-  const Part parts[] = {{"relu", relu_layer}, {"normed", normed_layer}, {"gated", gated_layer}, {"attention", attended}};
+  const Part parts[] = {
+      {"relu", relu_layer}, {"normed", normed_layer}, {"gated", gated_layer}, {"attention", attended}};
   for (const Part& part : parts)
     for (const Dtype dtype : {Dtype::fp16, Dtype::bf16})
       for (const bool adam : {false, true}) {
@@ -88,21 +89,21 @@ std::vector<PlantedRun> healthy_runs() {
   using Options = train::TrainOptions;
   add("clip", [] { return with(healthy(relu_layer, Dtype::fp16, 4), [](Options& o) { o.rule.clip_norm = 0.5; }); });
   add("ranks", [] { return with(healthy(relu_layer, Dtype::fp16, 5), [](Options& o) { o.rule.ranks = 2; }); });
-  add("accumulate", [] { return with(healthy(normed_layer, Dtype::bf16, 6), [](Options& o) { o.rule.accumulate = 3; }); });
+  add("accumulate",
+      [] { return with(healthy(normed_layer, Dtype::bf16, 6), [](Options& o) { o.rule.accumulate = 3; }); });
   add("masters", [] {
     return with(healthy(normed_layer, Dtype::bf16, 7),
                 [](Options& o) { o.rule.optimizer.weights = train::Weights::master; });
   });
-  add("schedule", [] { return with(healthy(gated_layer, Dtype::fp16, 8), [](Options& o) { o.rule.schedule = "cosine:30"; }); });
+  add("schedule",
+      [] { return with(healthy(gated_layer, Dtype::fp16, 8), [](Options& o) { o.rule.schedule = "cosine:30"; }); });
   add("momentum", [] { return healthy(relu_layer, Dtype::bf16, 9, {.name = "sgd", .lr = 0.02, .momentum = 0.9}); });
   add("rmsprop", [] { return healthy(normed_layer, Dtype::fp16, 10, {.name = "rmsprop", .lr = 0.001}); });
   add("fused", [] { return healthy(relu_layer, Dtype::fp16, 11, {.name = "adamw", .lr = 0.003, .fused = true}); });
-  add("reversed_softmax", [] {
-    return healthy([](Tape& t, Var h) { return models::unary(t, "softmax.reversed", h); }, Dtype::fp16, 12);
-  });
-  add("relu_by_fmax", [] {
-    return healthy([](Tape& t, Var h) { return models::unary(t, "relu.mask", h); }, Dtype::bf16, 13);
-  });
+  add("reversed_softmax",
+      [] { return healthy([](Tape& t, Var h) { return models::unary(t, "softmax.reversed", h); }, Dtype::fp16, 12); });
+  add("relu_by_fmax",
+      [] { return healthy([](Tape& t, Var h) { return models::unary(t, "relu.mask", h); }, Dtype::bf16, 13); });
   return out;
 }
 
@@ -110,16 +111,34 @@ std::vector<PlantedRun> healthy_runs() {
 
 std::vector<PlantedRun> planted_controls() {
   using enum Cause;
-  std::vector<PlantedRun> out = {
-      {"scale_comes_down", scale_probing, "a first scale that is too high", {}, -1, [] { return probing(67108864, 2000); }},
-      {"scale_grows_back", scale_probing, "a scale that grows every third step", {}, -1, [] { return probing(8192, 3); }},
-      {"burst", second_moment_lag, "gradients that jump in fp64 too", {}, -1, burst},
-      {"logits_grow", logit_growth, "a learning rate that lets logits grow", {}, -1,
-       [] { return large_rate(40, Dtype::bf16, normed_layer); }},
-      {"rate_too_large", not_numerics, "a learning rate at which fp64 diverges", {}, -1,
-       [] { return large_rate(400, Dtype::bf16, relu_layer); }},
-      {"rate_too_large_fp16", not_numerics, "the same in fp16", {}, -1,
-       [] { return large_rate(400, Dtype::fp16, relu_layer); }}};
+  std::vector<PlantedRun> out = {{"scale_comes_down",
+                                  scale_probing,
+                                  "a first scale that is too high",
+                                  {},
+                                  -1,
+                                  [] { return probing(67108864, 2000); }},
+                                 {"scale_grows_back",
+                                  scale_probing,
+                                  "a scale that grows every third step",
+                                  {},
+                                  -1,
+                                  [] { return probing(8192, 3); }},
+                                 {"burst", second_moment_lag, "gradients that jump in fp64 too", {}, -1, burst},
+                                 {"logits_grow",
+                                  logit_growth,
+                                  "a learning rate that lets logits grow",
+                                  {},
+                                  -1,
+                                  [] { return large_rate(40, Dtype::bf16, normed_layer); }},
+                                 {"rate_too_large",
+                                  not_numerics,
+                                  "a learning rate at which fp64 diverges",
+                                  {},
+                                  -1,
+                                  [] { return large_rate(400, Dtype::bf16, relu_layer); }},
+                                 {"rate_too_large_fp16", not_numerics, "the same in fp16", {}, -1, [] {
+                                    return large_rate(400, Dtype::fp16, relu_layer);
+                                  }}};
   std::vector<PlantedRun> well = healthy_runs();
   std::move(well.begin(), well.end(), std::back_inserter(out));
   return out;

@@ -32,7 +32,8 @@ struct Rows {
   std::vector<double> x;
   std::size_t rows, columns;
   explicit Rows(const TensorView& view)
-      : x(to_doubles(view)), rows(static_cast<std::size_t>(view.count() / view.shape.last())),
+      : x(to_doubles(view)),
+        rows(static_cast<std::size_t>(view.count() / view.shape.last())),
         columns(static_cast<std::size_t>(view.shape.last())) {}
 };
 
@@ -336,7 +337,8 @@ Subject late_scaled() {
     const Var o = t.call("attend", {{"q", q}, {"k", k}, {"v", v}});
     const Var y = models::exchanged(t, o, kRows / 8, 2, 8, 16, {kRows, 32});
     const Var logits = models::linear(t, "out", models::layer_norm(t, "norm", y), kClasses);
-    t.add_loss(models::mean_all(t, t.call("cross_entropy", {{"x", logits}, {"target", t.data({kRows}, batch.classes)}})), 1);
+    t.add_loss(
+        models::mean_all(t, t.call("cross_entropy", {{"x", logits}, {"target", t.data({kRows}, batch.classes)}})), 1);
   };
   return subject_of(net, Dtype::fp16, 24);
 }
@@ -416,9 +418,17 @@ std::vector<PlantedRun> planted_kernels() {
   using enum Cause;
   return {
       {"one_pass_variance", cancellation, "mean(x^2) - mean(x)^2 of shifted rows", {"norm_a_1"}, -1, shifted_norm},
-      {"fp16_squares", inner_overflow, "x^2 in fp16 inside a norm", {"norm_b_1"}, -1,
+      {"fp16_squares",
+       inner_overflow,
+       "x^2 in fp16 inside a norm",
+       {"norm_b_1"},
+       -1,
        [] { return large_norm(400, Dtype::fp16); }},
-      {"fp16_squares_bf16", inner_overflow, "the same in a run in bf16", {"norm_b_1"}, -1,
+      {"fp16_squares_bf16",
+       inner_overflow,
+       "the same in a run in bf16",
+       {"norm_b_1"},
+       -1,
        [] { return large_norm(2000, Dtype::bf16); }},
       {"fp16_sum", low_accumulator, "a product's sum in fp16", {"dense_1"}, 1, [] { return summed(Dtype::fp16); }},
       {"bf16_sum", low_accumulator, "a product's sum in bf16", {"dense_1"}, 1, [] { return summed(Dtype::bf16); }},

@@ -48,8 +48,7 @@ train::Net class_net(const Middle& middle, const std::function<double(std::int64
     const Var x = t.data({kRows, kColumns}, batch.x);
     const Var h = middle(t, models::linear(t, "in", x, 64));
     const Var logits = models::linear(t, "out", h, kClasses);
-    const Var losses =
-        t.call("cross_entropy", {{"x", logits}, {"target", t.data({kRows}, batch.classes)}});
+    const Var losses = t.call("cross_entropy", {{"x", logits}, {"target", t.data({kRows}, batch.classes)}});
     t.add_loss(models::mean_all(t, losses), 1);
   };
   return net;

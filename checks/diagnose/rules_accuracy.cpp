@@ -18,9 +18,7 @@ namespace {
 /// Roundings to one side: away from it by so many standard errors, and by so large a share.
 constexpr double kBiased = 12, kOneSided = 0.5;
 
-bool is_op(const Track& t) {
-  return (t.key.phase == Phase::forward || t.key.phase == Phase::backward) && !t.key.cast;
-}
+bool is_op(const Track& t) { return (t.key.phase == Phase::forward || t.key.phase == Phase::backward) && !t.key.cast; }
 
 bool is_worse(const Sample& s) { return s.finite && s.has_exact && s.excess > kExcess; }
 
@@ -37,8 +35,9 @@ Finding finding_at(const Place& place, Cause cause) {
 }
 
 void say_error(const Place& p, Finding& f) {
-  f.speaks_for.push_back(fmt::format("its error is {:.3g} times what rounding each element once makes ({:.2g} relative)",
-                                     p.sample->excess, p.sample->error));
+  f.speaks_for.push_back(
+      fmt::format("its error is {:.3g} times what rounding each element once makes ({:.2g} relative)", p.sample->excess,
+                  p.sample->error));
 }
 
 void add(Scene& scene, Finding f) {
@@ -62,10 +61,10 @@ bool ask_codes(Scene& scene) {
   f.cure = {};
   f.can_be_tried = false;
   f.step = worst.sample->step;
-  f.speaks_for.push_back(fmt::format("{} magnitudes in {} elements: a type of 8 bits", worst.sample->codes,
-                                     worst.sample->elements));
-  f.speaks_for.push_back(fmt::format("at {} {} elements have the largest magnitude {:.4g}", step_text(worst.sample->step),
-                                     worst.sample->at_largest, worst.sample->largest));
+  f.speaks_for.push_back(
+      fmt::format("{} magnitudes in {} elements: a type of 8 bits", worst.sample->codes, worst.sample->elements));
+  f.speaks_for.push_back(fmt::format("at {} {} elements have the largest magnitude {:.4g}",
+                                     step_text(worst.sample->step), worst.sample->at_largest, worst.sample->largest));
   if (worst.sample->at_largest > 2 * p.sample->at_largest) f.weight = Weight::decided;
   f.paste = "a shorter amax history, or current scaling for " + f.op;
   add(scene, std::move(f));
@@ -78,7 +77,8 @@ bool chooses(const MetCall& met, const Answer& a) {
   const std::vector<double>& x = met.inputs.front().values;
   const std::size_t row = x.size() / a.got.size();
   for (std::size_t i = 0; i < a.got.size(); ++i)
-    if (std::find(x.begin() + static_cast<std::ptrdiff_t>(i * row), x.begin() + static_cast<std::ptrdiff_t>((i + 1) * row),
+    if (std::find(x.begin() + static_cast<std::ptrdiff_t>(i * row),
+                  x.begin() + static_cast<std::ptrdiff_t>((i + 1) * row),
                   a.got[i]) == x.begin() + static_cast<std::ptrdiff_t>((i + 1) * row))
       return false;
   return true;
@@ -114,7 +114,7 @@ bool grows(const Track& track) {
 /// Neighbours that are the same number although they should not be.
 std::size_t merged_neighbours(const Answer& a, std::size_t row) {
   std::size_t out = 0;
-  for (std::size_t i = row; i < a.got.size(); ++i) 
+  for (std::size_t i = row; i < a.got.size(); ++i)
     out += a.got[i] != 0 && a.got[i] == a.got[i - row] && a.exact[i] != a.exact[i - row];
   return out;
 }
@@ -124,7 +124,9 @@ void ask_probes(Scene& scene, const MetCall& met, const Answer& as_met, Finding&
   const auto probe = [&](const std::string& what, const MetCall& changed) {
     const Answer a = answer_to(changed);
     scene.lab.note("E9", f.op + " " + what,
-                   !a.ran ? "not run" : !a.finite ? "not finite" : fmt::format("error {:.3g} roundings", a.excess));
+                   !a.ran      ? "not run"
+                   : !a.finite ? "not finite"
+                               : fmt::format("error {:.3g} roundings", a.excess));
     return a;
   };
   const auto right = [](const Answer& a) { return a.ran && a.finite && a.excess <= kExcess; };
@@ -141,10 +143,12 @@ void ask_probes(Scene& scene, const MetCall& met, const Answer& as_met, Finding&
                     fmt::format("E9: with its input divided by {} it is as right as rounding allows", by));
   const Answer centre = probe("with the mean of each row taken off", centred(met));
   if (centre.ran && centre.finite && centre.exact_largest > 0 && 8 * centre.excess <= as_met.excess)
-    return decide(Cause::cancellation, fmt::format("E9: with the rows' means taken off its error is {:.2g} roundings, not {:.2g}",
-                                                   centre.excess, as_met.excess));
+    return decide(Cause::cancellation,
+                  fmt::format("E9: with the rows' means taken off its error is {:.2g} roundings, not {:.2g}",
+                              centre.excess, as_met.excess));
   if (right(probe("with gains of 1", plain_gains(met))))
-    return decide(Cause::block_clamp, "E2: with gains of 1 it is right: what is stored of the gains is not what they are");
+    return decide(Cause::block_clamp,
+                  "E2: with gains of 1 it is right: what is stored of the gains is not what they are");
   if (as_met.error > 0.5 && right(probe("on half of the elements", cut(met, 0.5))))
     return decide(Cause::count_overflow, "E9: on half of the elements it is right");
   if (const auto merged = merged_neighbours(as_met, static_cast<std::size_t>(met.inputs.front().shape.last()));
@@ -163,20 +167,23 @@ void ask_probes(Scene& scene, const MetCall& met, const Answer& as_met, Finding&
 void ask_backward(Scene& scene, const Place& p, const std::optional<MetCall>& met, Finding& f) {
   if (!met) return;
   const Answer a = answer_to(*met);
-  const bool loss = std::any_of(met->inputs.begin(), met->inputs.end(),
-                                [](const MetCall::Input& i) { return i.name == "target"; });
+  const bool loss =
+      std::any_of(met->inputs.begin(), met->inputs.end(), [](const MetCall::Input& i) { return i.name == "target"; });
   if (a.ran && chooses(*met, a)) {
     const int ties = near_ties(*met, a.got.size(), format(scene.dtype()).unit_roundoff());
     f.cause = Cause::decision_flips;
     f.weight = ties > 0 ? Weight::decided : Weight::supported;
-    f.speaks_for.push_back("each of its results is one of its inputs: it chooses, and its gradient goes to another element");
-    f.speaks_for.push_back(fmt::format("{} of {} rows have two largest numbers within two roundings", ties, a.got.size()));
+    f.speaks_for.push_back(
+        "each of its results is one of its inputs: it chooses, and its gradient goes to another element");
+    f.speaks_for.push_back(
+        fmt::format("{} of {} rows have two largest numbers within two roundings", ties, a.got.size()));
     f.paste = "scores in fp32 where something is chosen by them (router, argmax, top-k)";
   } else if (loss && grows(*p.track)) {
     f.cause = Cause::loss_cancellation;
     f.weight = Weight::decided;
-    f.speaks_for.push_back(fmt::format("the error of the loss's gradient grows as the loss falls: {:.2g} at first, {:.2g} at last",
-                                       p.track->samples.front().error, p.track->samples.back().error));
+    f.speaks_for.push_back(
+        fmt::format("the error of the loss's gradient grows as the loss falls: {:.2g} at first, {:.2g} at last",
+                    p.track->samples.front().error, p.track->samples.back().error));
     f.paste = "logits.float() before the loss";
   }
 }
@@ -204,13 +211,14 @@ void ask_bias(Scene& scene) {
   const Place p{worst, &worst->samples.front()};
   Finding f = finding_at(p, Cause::biased_rounding);
   f.weight = Weight::supported;
-  f.speaks_for.push_back(fmt::format("{:.0f} % more of its errors go to one side than to the other: {:.0f} standard errors",
-                                     100 * share_of, most));
+  f.speaks_for.push_back(fmt::format(
+      "{:.0f} % more of its errors go to one side than to the other: {:.0f} standard errors", 100 * share_of, most));
   Change random;
   random.repaired = {f.op};
   random.stochastic = true;
   const Course& course = scene.lab.run(random, 0, std::min(scene.last(), 9), true);
-  scene.lab.note("E5", f.op + " rounded at random with these odds", course.refused.empty() ? "ran, no bias" : course.refused);
+  scene.lab.note("E5", f.op + " rounded at random with these odds",
+                 course.refused.empty() ? "ran, no bias" : course.refused);
   if (course.refused.empty()) f.weight = Weight::decided;
   f.paste = "a kernel that rounds to nearest even at its store (not one that truncates)";
   add(scene, std::move(f));

@@ -19,8 +19,8 @@ std::vector<double> logits_of(const Observation& seen) {
   std::vector<double> out;
   for (const auto& [name, track] : seen.tracks) {
     if (track.key.phase != Phase::forward || track.key.cast) continue;
-    const bool decides = std::any_of(track.samples.begin(), track.samples.end(),
-                                     [](const Sample& s) { return s.decisions > 0; });
+    const bool decides =
+        std::any_of(track.samples.begin(), track.samples.end(), [](const Sample& s) { return s.decisions > 0; });
     if (!decides) continue;
     for (const Sample& s : track.samples) out.push_back(s.largest);
   }

@@ -40,11 +40,13 @@ void try_fp32_optimizer(Scene& scene, Finding& f) {
   const Course& course = scene.lab.whole(f.cure);
   if (!course.refused.empty() || course.steps.empty()) return;
   const double before = apart(scene.seen, scene.seen.steps), after = apart(scene.seen, course.steps);
-  scene.lab.note("E4", "masters and moments in fp32", fmt::format("losses {:.3g} from the fp64 run's instead of {:.3g}", after, before));
+  scene.lab.note("E4", "masters and moments in fp32",
+                 fmt::format("losses {:.3g} from the fp64 run's instead of {:.3g}", after, before));
   if (after < before) {
-    f.speaks_for.push_back(fmt::format("E4: with masters and moments in fp32 the losses are {:.3g} from the fp64 run's, "
-                                       "not {:.3g}",
-                                       after, before));
+    f.speaks_for.push_back(
+        fmt::format("E4: with masters and moments in fp32 the losses are {:.3g} from the fp64 run's, "
+                    "not {:.3g}",
+                    after, before));
     f.weight = Weight::decided;
   } else {
     f.speaks_against.push_back("E4: masters and moments in fp32 bring it no nearer to the fp64 run");
@@ -67,9 +69,8 @@ void ask_second_moments(Scene& scene) {
     f.speaks_for.push_back("the second moment of " + percent(share(zero, with_grad)) +
                            " of the elements with a gradient is zero: squares vanish in its type");
   if (epsilon > 0) f.speaks_for.push_back("eps is zero in the type of the weights");
-  const Place place = first_place(scene.seen, [&](const Track& t, const Sample& s) {
-    return t.key.phase == Phase::optimizer && s.step >= first;
-  });
+  const Place place = first_place(
+      scene.seen, [&](const Track& t, const Sample& s) { return t.key.phase == Phase::optimizer && s.step >= first; });
   if (place) f.tensor = place.track->key.str();
   f.paste = "optimizer state in fp32 (--moments fp32), or eps=1e-4";
   try_fp32_optimizer(scene, f);
@@ -117,9 +118,8 @@ void ask_stagnation(Scene& scene) {
 
 /// Weights that became infinite or NaN from finite gradients, or from gradients that nothing stopped.
 void ask_poisoned_weights(Scene& scene) {
-  const Place place = first_place(scene.seen, [](const Track& t, const Sample& s) {
-    return t.key.phase == Phase::optimizer && !s.finite;
-  });
+  const Place place = first_place(
+      scene.seen, [](const Track& t, const Sample& s) { return t.key.phase == Phase::optimizer && !s.finite; });
   if (!place || scene.has(Cause::found_inf_incomplete) || scene.has(Cause::optimizer_underflow)) return;
   Finding f{.weight = Weight::supported,
             .op = place.track->key.op,

@@ -68,8 +68,8 @@ bool stale_gradients(Scene& scene, int step) {
   });
   if (made || seen.stepped || !scene.step(scene.last()).found_inf) return false;
   Finding f{.cause = Cause::scaler_collapse, .weight = Weight::decided, .precursor = step, .step = step};
-  f.speaks_for.push_back(fmt::format("at {} every gradient is finite as backward leaves it, and not as the scaler finds it",
-                                     step_text(scene.last())));
+  f.speaks_for.push_back(fmt::format(
+      "at {} every gradient is finite as backward leaves it, and not as the scaler finds it", step_text(scene.last())));
   f.speaks_for.push_back("E0: from a checkpoint the same step is clean: gradients of an earlier step were still there");
   f.paste = "optimizer.zero_grad(set_to_none=True) before each backward, after a skipped step too";
   scene.add(std::move(f));
@@ -121,7 +121,8 @@ void ask_repeat(Scene& scene) {
                          " comes out otherwise: something else outlives the step");
   int skipped = 0;
   for (const StepResult& s : scene.seen.steps) skipped += !s.stepped && s.step <= step;
-  if (skipped > 0) f.speaks_for.push_back(fmt::format("{} skipped before", skipped == 1 ? "one step was" : "steps were"));
+  if (skipped > 0)
+    f.speaks_for.push_back(fmt::format("{} skipped before", skipped == 1 ? "one step was" : "steps were"));
   f.paste = "put running statistics back where a step is skipped: save them before, restore them if found_inf";
   scene.add(std::move(f));
 }
@@ -154,7 +155,8 @@ void add_inner(Scene& scene, const Place& p, Finding f) {
   const std::optional<MetCall> met = met_call(scene.lab, f.op, p.sample->step);
   const double most = format(p.track->key.dtype).max_finite();
   f.speaks_for.push_back(fmt::format("finite inputs; the exact result is at most {}, {} holds {}",
-                                     number(p.sample->exact_largest), ampcheck::name(p.track->key.dtype), number(most)));
+                                     number(p.sample->exact_largest), ampcheck::name(p.track->key.dtype),
+                                     number(most)));
   if (!met) return scene.add(std::move(f));
   const Answer small = answer_to(scaled(*met, 1.0 / 16)), shifted = answer_to(centred(*met)),
                wide = answer_to(*met, Dtype::fp32), few = answer_to(fewer_terms(*met, 0.25));
@@ -169,7 +171,8 @@ void add_inner(Scene& scene, const Place& p, Finding f) {
     f.cause = data > 1 ? Cause::scale_placement : Cause::inner_overflow;
     f.weight = Weight::decided;
     f.speaks_for.push_back("E9: with its input divided by 16 the op's result is finite");
-    if (shifted.ran && shifted.finite && data == 1) f.speaks_against.push_back("taking off the rows' means cures it too");
+    if (shifted.ran && shifted.finite && data == 1)
+      f.speaks_against.push_back("taking off the rows' means cures it too");
   } else if (shifted.ran && shifted.finite) {
     f.cause = Cause::cancellation;
     f.weight = Weight::decided;
@@ -193,8 +196,8 @@ void add_producer(Scene& scene, const Place& p) {
     const Place rows = after_sentinel(scene, p);
     f.cause = Cause::mask_sentinel;
     f.weight = rows && rows.sample->not_finite > 0 ? Weight::decided : Weight::supported;
-    f.speaks_for.push_back(fmt::format("{} elements, all of them {}, became infinite", s.overflowed,
-                                       number(-s.exact_largest)));
+    f.speaks_for.push_back(
+        fmt::format("{} elements, all of them {}, became infinite", s.overflowed, number(-s.exact_largest)));
     if (rows)
       f.speaks_for.push_back(fmt::format("then {} of {} elements of {} are not finite", rows.sample->not_finite,
                                          rows.sample->elements, rows.track->key.str()));
@@ -210,7 +213,8 @@ void add_producer(Scene& scene, const Place& p) {
     f.speaks_for.push_back(fmt::format("the exact result is {}, {} ends at {}", number(s.exact_largest),
                                        ampcheck::name(p.track->key.dtype), number(most)));
     if (f.precursor < s.step)
-      f.speaks_for.push_back(fmt::format("its values are in the two highest binades from {} on", step_text(f.precursor)));
+      f.speaks_for.push_back(
+          fmt::format("its values are in the two highest binades from {} on", step_text(f.precursor)));
     const StepResult* const alone = scene.lab.run({.scale = 1.0}, s.step, s.step).at(s.step);
     if (alone != nullptr) {
       const bool stays = !std::isfinite(alone->loss);

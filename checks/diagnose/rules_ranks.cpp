@@ -54,9 +54,8 @@ void ask_reduction(Scene& scene) {
       for (const Sample& s : track.samples)
         if (s.excess > 1 && (!worst || s.excess > worst.sample->excess)) worst = {&track, &s};
   if (!worst) return;
-  const Place first = first_place(scene.seen, [](const Track& t, const Sample& s) {
-    return t.key.phase == Phase::all_reduce && s.excess > 1;
-  });
+  const Place first = first_place(
+      scene.seen, [](const Track& t, const Sample& s) { return t.key.phase == Phase::all_reduce && s.excess > 1; });
   Finding f{.cause = Cause::low_reduction,
             .weight = Weight::supported,
             .op = worst.track->key.op,

@@ -36,8 +36,8 @@ void add_collapse(Scene& scene, int step) {
   Finding f{.cause = Cause::scaler_collapse, .weight = Weight::decided, .precursor = step, .step = step};
   int skipped = 0;
   for (const StepResult& s : scene.seen.steps) skipped += s.step >= step && !s.stepped;
-  f.speaks_for.push_back(fmt::format("{} of {} steps from {} on were skipped; the scale went from {:g} to {:g}", skipped,
-                                     scene.last() - step + 1, step_text(step), scene.step(step).scale,
+  f.speaks_for.push_back(fmt::format("{} of {} steps from {} on were skipped; the scale went from {:g} to {:g}",
+                                     skipped, scene.last() - step + 1, step_text(step), scene.step(step).scale,
                                      scene.step(scene.last()).scale_after));
   if (place) {
     f.op = place.track->key.op;
@@ -47,7 +47,8 @@ void add_collapse(Scene& scene, int step) {
     f.can_be_tried = true;
     f.paste = "a smaller scale does not help: repair the backward of " + f.op;
   } else {
-    f.speaks_for.push_back("no op of the backward makes what is not finite: gradients of an earlier step are still there");
+    f.speaks_for.push_back(
+        "no op of the backward makes what is not finite: gradients of an earlier step are still there");
     f.paste = "optimizer.zero_grad(set_to_none=True) before each backward, after a skipped step too";
   }
   scene.add(std::move(f));
@@ -155,9 +156,10 @@ void ask_unscale(Scene& scene) {
   Finding f{.cause = Cause::clip_before_unscale, .weight = Weight::possible, .precursor = first, .step = first};
   const UpdateSeen& update = scene.seen.updates[static_cast<std::size_t>(first)];
   const double scale = scene.step(first).scale;
-  f.speaks_for.push_back(fmt::format("at {} the gradients' norm was {:.3g} before unscaling and {:.3g} after: not a "
-                                     "division by {:g}",
-                                     step_text(first), update.norm_before, update.norm_after, scale));
+  f.speaks_for.push_back(
+      fmt::format("at {} the gradients' norm was {:.3g} before unscaling and {:.3g} after: not a "
+                  "division by {:g}",
+                  step_text(first), update.norm_before, update.norm_after, scale));
   double low = 0, high = 0;  // what the scale times the norm after it is
   for (std::size_t i = 0; i < scene.seen.updates.size(); ++i) {
     const StepResult& s = scene.seen.steps[i];

@@ -30,16 +30,14 @@ const char* what(Baseline baseline) {
 namespace {
 
 BaselineAnswer by_hooks(const Observation& seen) {
-  const Place p = first_place(seen, [](const Track& t, const Sample& s) {
-    return t.key.phase == Phase::forward && !t.key.cast && !s.finite;
-  });
+  const Place p = first_place(
+      seen, [](const Track& t, const Sample& s) { return t.key.phase == Phase::forward && !t.key.cast && !s.finite; });
   return {.fires = static_cast<bool>(p), .op = p ? p.track->key.op : ""};
 }
 
 BaselineAnswer by_anomaly(const Observation& seen) {
-  const Place p = first_place(seen, [](const Track& t, const Sample& s) {
-    return t.key.phase == Phase::backward && !t.key.cast && !s.finite;
-  });
+  const Place p = first_place(
+      seen, [](const Track& t, const Sample& s) { return t.key.phase == Phase::backward && !t.key.cast && !s.finite; });
   return {.fires = static_cast<bool>(p), .op = p ? p.track->key.op : ""};
 }
 
@@ -63,8 +61,7 @@ BaselineAnswer by_prefix(const Subject& subject, const Observation& seen, int lo
   Lab lab(subject, seen);
   const std::vector<std::string> all = seen.ops();
   const auto works = [&](std::size_t n) {
-    const Course& course =
-        lab.whole({.raised = Ops(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n))});
+    const Course& course = lab.whole({.raised = Ops(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n))});
     return course.refused.empty() && course.first_lost() < 0;
   };
   if (all.empty() || !works(all.size())) return {};

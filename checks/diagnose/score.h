@@ -13,8 +13,8 @@ namespace ampcheck::checks::diagnose {
 /// What a simpler tool says of the same run.
 struct BaselineAnswer {
   bool fires = false;
-  std::string op;    ///< that it names
-  int set_size = -1; ///< ops that it would raise; -1: it does not say
+  std::string op;     ///< that it names
+  int set_size = -1;  ///< ops that it would raise; -1: it does not say
 };
 enum class Baseline : std::uint8_t { nan_hooks, anomaly, ratio, prefix };
 inline constexpr int kBaselines = 4;

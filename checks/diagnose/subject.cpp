@@ -123,8 +123,7 @@ const NamedTensor* source_of(const std::vector<NamedTensor>& all, const NamedTen
     return at == all.end() ? nullptr : &*at;
   };
   if (wanted.name.starts_with(kParameter) && wanted.tensor.dtype() == Dtype::fp32)
-    if (const NamedTensor* master =
-            find("optimizer/" + wanted.name.substr(kParameter.size()) + "/master_param"))
+    if (const NamedTensor* master = find("optimizer/" + wanted.name.substr(kParameter.size()) + "/master_param"))
       return master;
   return find(wanted.name);
 }

@@ -12,8 +12,8 @@ namespace {
 using nlohmann::json;
 
 TEST(DiagnoseCli, NamesVanishedGradientsAndTriesTheScaler) {
-  const ProgramResult r = ampcheck(
-      "diagnose mlp --scaler none --loss-weight 1e-6 --optimizer adam --lr 0.003 --steps 30 --json");
+  const ProgramResult r =
+      ampcheck("diagnose mlp --scaler none --loss-weight 1e-6 --optimizer adam --lr 0.003 --steps 30 --json");
   EXPECT_EQ(r.exit_code, 1) << r.err;
   const json out = json::parse(r.out);
   ASSERT_FALSE(out["findings"].empty());

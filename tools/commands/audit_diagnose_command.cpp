@@ -48,9 +48,9 @@ bool right(const Trial& t) {
 
 std::string trial_line(const Trial& t, const Style& style) {
   const CauseInfo& due = info(t.run->cause);
-  return fmt::format("  {}{:<24} {:<4} {:<34} {:<14} {}{:.1f} s{}\n", right(t) ? "" : style.red, t.run->name, due.number,
-                     named_text(t), t.op, t.set_size >= 0 ? fmt::format("set of {}, ", t.set_size) : "", t.seconds,
-                     right(t) ? "" : std::string(style.reset) + "  WRONG");
+  return fmt::format("  {}{:<24} {:<4} {:<34} {:<14} {}{:.1f} s{}\n", right(t) ? "" : style.red, t.run->name,
+                     due.number, named_text(t), t.op, t.set_size >= 0 ? fmt::format("set of {}, ", t.set_size) : "",
+                     t.seconds, right(t) ? "" : std::string(style.reset) + "  WRONG");
 }
 
 std::string text_of(const std::vector<Trial>& trials, const Score& s, bool all, const Style& style, double seconds) {
@@ -62,31 +62,41 @@ std::string text_of(const std::vector<Trial>& trials, const Score& s, bool all, 
   out += fmt::format("  false alarms           {} of {} controls and healthy runs\n", s.false_alarms, s.controls);
   out += fmt::format("  smallest set           {} within one op of the optimum\n", share(s.set_near, s.with_optimum));
   out += fmt::format("  advice that was tried  {} cured\n", share(s.cured, s.advised));
-  out += fmt::format("  median                 {:.1f} s a diagnosis; first sign {:.1f} steps before the fault in the mean\n",
-                     s.median_seconds, s.mean_lead);
-  out += fmt::format("\n  {}{:<12}{:>8}{:>10}{:>14}{:>14}{}\n", style.bold, "others", "fires", "op exact", "false alarms",
-                     "set near", style.reset);
+  out += fmt::format(
+      "  median                 {:.1f} s a diagnosis; first sign {:.1f} steps before the fault in the mean\n",
+      s.median_seconds, s.mean_lead);
+  out += fmt::format("\n  {}{:<12}{:>8}{:>10}{:>14}{:>14}{}\n", style.bold, "others", "fires", "op exact",
+                     "false alarms", "set near", style.reset);
   for (int b = 0; b < kBaselines; ++b)
     out += fmt::format("  {:<12}{:>8}{:>10}{:>14}{:>14}   {}\n", name(static_cast<Baseline>(b)), s.others[b].fires,
                        s.others[b].op_exact, s.others[b].false_alarms, s.others[b].set_near,
                        what(static_cast<Baseline>(b)));
-  return out + fmt::format("\n{}The goals are {}met{} ({:.0f} % first, {:.0f} % of three, {:.0f} % of ops, no false alarm, "
-                           "sets within one op, {:.0f} % of advice, {:.0f} s), in {}.\n",
-                           goals_met(s) ? style.green : style.red, goals_met(s) ? "" : "not ", style.reset, 100 * kTop1,
-                           100 * kTop3, 100 * kOpExact, 100 * kCured, kMedianSeconds, duration(seconds));
+  return out + fmt::format(
+                   "\n{}The goals are {}met{} ({:.0f} % first, {:.0f} % of three, {:.0f} % of ops, no false alarm, "
+                   "sets within one op, {:.0f} % of advice, {:.0f} s), in {}.\n",
+                   goals_met(s) ? style.green : style.red, goals_met(s) ? "" : "not ", style.reset, 100 * kTop1,
+                   100 * kTop3, 100 * kOpExact, 100 * kCured, kMedianSeconds, duration(seconds));
 }
 
 Json trial_json(const Trial& t) {
   Json named = Json::array();
   for (const Cause cause : t.named) named.push_back(info(cause).name);
-  return {{"name", t.run->name},       {"what", t.run->what},
-          {"cause", info(t.run->cause).name}, {"control", t.run->control()},
-          {"named", named},            {"op", t.op},
-          {"ops", t.run->ops},         {"right", right(t)},
-          {"healthy", t.healthy},      {"inconclusive", t.inconclusive},
-          {"set_size", t.set_size},    {"optimum", t.run->optimum},
-          {"advised", t.advised},      {"cured", t.cured},
-          {"seconds", t.seconds},      {"error", t.error}};
+  return {{"name", t.run->name},
+          {"what", t.run->what},
+          {"cause", info(t.run->cause).name},
+          {"control", t.run->control()},
+          {"named", named},
+          {"op", t.op},
+          {"ops", t.run->ops},
+          {"right", right(t)},
+          {"healthy", t.healthy},
+          {"inconclusive", t.inconclusive},
+          {"set_size", t.set_size},
+          {"optimum", t.run->optimum},
+          {"advised", t.advised},
+          {"cured", t.cured},
+          {"seconds", t.seconds},
+          {"error", t.error}};
 }
 
 Json json_of(const std::vector<Trial>& trials, const Score& s, double seconds) {

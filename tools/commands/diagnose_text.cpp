@@ -63,7 +63,8 @@ std::string open_text(const Report& report) {
   if (!report.inconclusive) return "";
   std::string out = "INCONCLUSIVE: no cause that ampcheck knows is supported by what was seen.\n";
   return out + smallest_text(report.smallest) +
-         line("record", "ampcheck train ... --record run.trace --every 1, and look at the steps before the first bad one");
+         line("record",
+              "ampcheck train ... --record run.trace --every 1, and look at the steps before the first bad one");
 }
 
 }  // namespace

@@ -32,11 +32,12 @@ TEST_P(Planted, IsNamedWithItsOp) {
   if (trial.run->optimum >= 0) EXPECT_EQ(trial.set_size, trial.run->optimum);
 }
 INSTANTIATE_TEST_SUITE_P(Causes, Planted,
-                         ::testing::Values("layer_overflows", "mask_1e9", "no_scaler", "nan_hidden", "spoilt_statistics",
-                                           "race", "backward_nan", "stale_gradients", "scale_infinite", "clip_first",
-                                           "first_gradient_alone", "replica_drifts", "bf16_weights", "bf16_moments",
-                                           "fp16_moments", "one_pass_variance", "fp16_squares", "bf16_positions",
-                                           "bf16_router", "gains_in_blocks", "truncated_layer", "stale_amax"));
+                         ::testing::Values("layer_overflows", "mask_1e9", "no_scaler", "nan_hidden",
+                                           "spoilt_statistics", "race", "backward_nan", "stale_gradients",
+                                           "scale_infinite", "clip_first", "first_gradient_alone", "replica_drifts",
+                                           "bf16_weights", "bf16_moments", "fp16_moments", "one_pass_variance",
+                                           "fp16_squares", "bf16_positions", "bf16_router", "gains_in_blocks",
+                                           "truncated_layer", "stale_amax"));
 
 class Control : public ::testing::TestWithParam<const char*> {};
 TEST_P(Control, IsNoFaultOfPrecision) {
