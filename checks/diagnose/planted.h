@@ -28,6 +28,7 @@ const std::vector<PlantedRun>& planted_runs();
 // Parts of the list, each in a file of its own.
 std::vector<PlantedRun> planted_ranges();
 std::vector<PlantedRun> planted_scalers();
+std::vector<PlantedRun> planted_optimizers();
 std::vector<PlantedRun> planted_kernels();
 std::vector<PlantedRun> planted_controls();
 

@@ -218,6 +218,12 @@ std::vector<PlantedRun> planted_scalers() {
        {},
        -1,
        [] { return reduced(Dtype::fp16, 16); }},
+  };
+}
+
+std::vector<PlantedRun> planted_optimizers() {
+  using enum Cause;
+  return {
       {"bf16_weights",
        update_stagnation,
        "bf16 weights without masters",
