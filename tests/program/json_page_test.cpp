@@ -201,6 +201,12 @@ const std::string kTitan =
     "\n' >t$n; done; ";
 const std::string kDebugLog =
     "version >x; for n in 1 2; do printf 'd - INFO - a_output_max iteration=000001 value='$n'.0000\n' >d$n; done; ";
+/// A net whose values leave fp16 at once.
+const std::string kEighthPower =
+    "version >x; printf 'data = \"random\"\nwidth = 32\n[[layers]]\ntype = \"linear\"\noutputs = 48\nname = "
+    "\"a\"\n[[layers]]\ntype = \"mul\"\nof = \"a\"\nname = \"b\"\n[[layers]]\ntype = \"mul\"\nof = "
+    "\"b\"\nname = \"c\"\n[[layers]]\ntype = \"mul\"\nof = \"c\"\n[[layers]]\ntype = "
+    "\"layer_norm\"\n[[layers]]\ntype = \"linear\"\n' >net.toml; ";
 
 /// Commands whose answers have every field between them; what comes before the last line of a script prepares it.
 const std::map<std::string, std::vector<std::string>> kCommands = {
@@ -263,6 +269,10 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
     {"ampcheck.train/1",
      {"train --steps 3 --grad-penalty 0.1 --json", "train --steps 4 --lr 1000 --json",
       "train --scaler none --optimizer adam --loss-weight 1e-6 --steps 3 --json"}},
+    {"ampcheck.diagnose/1",
+     {kEighthPower + "$AMPCHECK diagnose net.toml --json", "diagnose mlp --lr 1000 --steps 6 --json",
+      "diagnose mlp --init-scale 67108864 --steps 20 --json"}},
+    {"ampcheck.audit_diagnose/1", {"audit diagnose layer_overflows healthy_clip scale_comes_down --json"}},
     {"ampcheck.trace_summary/1",
      {"train --steps 4 --lr 1000 --record a >trained; $AMPCHECK trace a --json",
       "train --model transformer --steps 2 --record b >trained; $AMPCHECK trace b --json",

@@ -54,13 +54,14 @@ void add_options(CLI::App* command, AuditOptions& o) {
   add_words(command, "WHAT", o.words,
             "zoo, then ops, kernels (softmax.dot_missing) or patterns, without: all; or gate, then ops or case "
             "names. For ops of a library or TOML file: gate, then this file; or scaler; or train, then ops or kernels, "
-            "without: all, and defects of steps and healthy runs",
+            "without: all, and defects of steps and healthy runs; or diagnose, then planted runs or causes (D5), "
+            "without: all",
             Words::some);
   add_set_options(command, o);
   add_jobs_option(command, o.jobs);
   add_isolation_options(command, o, "for gate: seconds that a call of a library's kernel may take (60)");
   add_flag(command, "-v,--verbose", o.verbose,
-           "for zoo and train: show every run, what should be found and what was found");
+           "for zoo, train and diagnose: show every kernel or run, what should be found and what was found");
   add_gate_options(command, o.gate);
   add_scaler_options(command, o.scaler);
   add_dump_options(command, o);

@@ -130,6 +130,9 @@ const CLI::App& command_named(const CommandLine& line, const std::string& name) 
 void take_file_settings(CommandLine& line, const std::string& verb) {
   if (verb == "train" && !line.options<TrainOptions>().config.empty())
     take_settings(command_named(line, "train"), command_named(line, "train"), line.options<TrainOptions>().config);
+  if (verb == "diagnose")
+    for (const std::string& word : line.options<DiagnoseOptions>().words)
+      if (word.ends_with(".toml")) take_settings(command_named(line, "train"), command_named(line, "diagnose"), word);
   MemoryOptions& memory = line.options<MemoryOptions>();
   if (verb != "memory" || !memory.model.ends_with(".toml")) return;
   const bool given = memory.dtype.has_value();

@@ -7,7 +7,6 @@
 #include <variant>
 
 #include "tools/choose/audit_options.h"
-#include "tools/choose/diagnose_options.h"
 #include "tools/choose/gate_options.h"
 #include "tools/choose/info_options.h"
 #include "tools/choose/op_options.h"

@@ -19,10 +19,9 @@ void add_other_data_options(CLI::App* command, OtherDataOptions& o) {
        "for dumps: an op's name or a formula as text; 'CALL: F' for the calls whose names match a pattern (may be "
        "repeated)",
        [&o](const std::string& t) { o.formulas.push_back(t); });
-  add_dtype_option(command, o.dtypes);
-  each(command, "--accumulate", "T", "for dumps: the declared contract keeps sums in fp32 (default), fp16 or bf16",
+  each(command, "--accumulator", "T", "for dumps: the declared contract keeps sums in fp32 (default), fp16 or bf16",
        [&o](const std::string& t) {
-         if (!find_accumulator(t, o.accumulator)) throw UsageError("[--accumulate] " + unknown_accumulator(t));
+         if (!find_accumulator(t, o.accumulator)) throw UsageError("[--accumulator] " + unknown_accumulator(t));
        });
   each(command, "--math", "M", "for dumps: functions are as accurate as those of cuda (default), glibc or own",
        [&o](const std::string& t) { o.math = choose("--math", t, kMaths); });

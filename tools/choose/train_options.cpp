@@ -190,6 +190,24 @@ void add_options(CLI::App* command, TrainOptions& o) {
   add_jobs_option(command, o.jobs);
 }
 
+void add_options(CLI::App* command, DiagnoseOptions& o) {
+  add_words(command, "WHAT", o.words,
+            "a training run: mlp, conv, transformer, tutorial, or a TOML file with the layers of a net, whose table "
+            "[train] may set the options below; or two stacks (libraries, ops, dumps or recordings of other tools), or "
+            "one recording or training log",
+            Words::one_or_two);
+  add_net_options(command, o, "autocast to fp16 (default) or bf16; fp32: no autocast");
+  each(command, "--autocast", "LIST", "which of torch's autocast lists to use: cuda (default, also on the CPU) or cpu",
+       [&o](const std::string& s) { o.autocast = choose("--autocast", s, kAutocastLists); });
+  add_loss_scale_options(command, o);
+  add_whole(command, "--steps", "number of steps (50)", o.steps);
+  add_update_options(command, o);
+  add_rank_options(command, o);
+  add_gradient_options(command, o);
+  add_jobs_option(command, o.jobs);
+  add_other_data_options(command, o.other);
+}
+
 void add_options(CLI::App* command, MemoryOptions& o) {
   add_word(command, "MODEL", o.model,
            "mlp, conv, transformer, tutorial, or a TOML file with the layers of a net; of its table [train] the "

@@ -12,6 +12,7 @@
 #include "src/amp/autocast_tables.h"
 #include "src/device.h"
 #include "tools/choose/case_options.h"
+#include "tools/choose/other_data_options.h"
 #include "tools/choose/run_options.h"
 
 namespace ampcheck::tools {
@@ -63,6 +64,14 @@ struct TrainOptions : NetOptions {
   int jobs = 0;
 };
 void add_options(CLI::App* command, TrainOptions& o);
+
+/// What is diagnosed: a training run as `train` takes it, or by `words` other data.
+struct DiagnoseOptions : TrainOptions {
+  std::vector<std::string> words = {};
+  OtherDataOptions other = {};
+  int most_runs = 0;  ///< of experiments; 0: as many as it takes
+};
+void add_options(CLI::App* command, DiagnoseOptions& o);
 
 /// Takes the settings in the table [train] of a net's TOML file: options of `train` by name, with _ for -, which
 /// `command` has too and the command line does not give. UsageError for what is no setting.

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+#include "checks/diagnose/diagnose.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "checks/diagnose/scene.h"
+#include "checks/diagnose/smallest_set.h"
+#include "checks/train/fault_ring.h"
+
+namespace ampcheck::checks::diagnose {
+
+using namespace train;
+
+namespace {
+
+Symptoms symptoms_of(const Observation& seen) {
+  Symptoms out;
+  int run = 0;
+  for (const StepResult& s : seen.steps) {
+    if (out.lost < 0 && !std::isfinite(s.loss)) out.lost = s.step;
+    if (out.left < 0 && s.left()) out.left = s.step;
+    run = s.stepped ? 0 : run + 1;
+    if (out.storm < 0 && run == kStorm) out.storm = s.step - kStorm + 1;
+  }
+  return out;
+}
+
+/// Whether a course is well where the run was not: every loss finite up to the step at which the run was lost, or as
+/// near to the fp64 run as its spread allows.
+bool well(const Observation& seen, const Symptoms& symptoms, const Course& course) {
+  if (!course.refused.empty() || course.steps.empty()) return false;
+  if (symptoms.lost >= 0) return course.first_lost() < 0;
+  if (symptoms.left < 0) return true;
+  double apart = 0, allowed = 0;
+  int n = 0;
+  for (const StepResult& s : course.steps) {
+    if (!std::isfinite(s.loss)) return false;
+    const StepResult& before = seen.steps[static_cast<std::size_t>(s.step)];
+    if (s.step + 10 < static_cast<int>(seen.steps.size()) || !before.fp64_loss || !before.allowed()) continue;
+    apart += s.loss - *before.fp64_loss;
+    allowed = std::max(allowed, *before.allowed());
+    ++n;
+  }
+  return n == 0 || std::fabs(apart / n) <= allowed;
+}
+
+/// From where an experiment has to begin to show a symptom's cure.
+int begin_of(const Finding& f, const Symptoms& symptoms) {
+  int from = symptoms.first();
+  if (f.precursor >= 0) from = std::min(from, f.precursor);
+  return from;
+}
+
+/// Cost of a set: each tensor that its ops read or write in 16 bits is two bytes wider.
+std::int64_t bytes_of(const Observation& seen, const Ops& ops) {
+  std::int64_t out = 0;
+  for (const auto& [name, track] : seen.tracks)
+    if (track.key.phase == Phase::forward && ops.contains(track.key.op) && bytes(track.key.dtype) == 2 &&
+        !track.samples.empty())
+      out += 2 * track.samples.front().elements;
+  return out;
+}
+
+bool precision_may_help(Cause cause) {
+  switch (cause) {
+    case Cause::forward_overflow:
+    case Cause::cancellation:
+    case Cause::inner_overflow:
+    case Cause::low_accumulator:
+    case Cause::count_overflow:
+    case Cause::mask_sentinel:
+    case Cause::biased_rounding:
+    case Cause::position_precision:
+    case Cause::decision_flips:
+    case Cause::loss_cancellation:
+    case Cause::moved_boundary:
+    case Cause::scale_placement:
+    case Cause::none: return true;
+    default: return false;
+  }
+}
+
+/// Two runs of the same steps: what the set costs in time.
+void time_set(Lab& lab, int from, int to, SmallestSet& out) {
+  const auto per_step = [](const Course& c) {
+    return c.steps.empty() ? 0 : c.seconds / static_cast<double>(c.steps.size());
+  };
+  out.step_before = per_step(lab.run({}, from, to));
+  out.step_after = per_step(lab.run({.raised = out.ops}, from, to));
+}
+
+/// E3, for what shows in the losses; an op that is wrong by itself is its own smallest set.
+void find_smallest(Scene& scene, const Finding& f, Report& report) {
+  if (!precision_may_help(f.cause) || scene.dtype() == Dtype::fp32) return;
+  const int from = begin_of(f, scene.symptoms);
+  const int to = scene.symptoms.lost >= 0 ? scene.symptoms.lost : scene.last();
+  const bool local = scene.symptoms.lost < 0 && scene.symptoms.left < 0;
+  const auto works = [&](const Ops& ops) {
+    const Course& course = scene.lab.run({.raised = ops}, from, to, local);
+    if (local) {
+      const auto at = course.excess.find(f.op);
+      return course.refused.empty() && at != course.excess.end() && at->second <= kExcess;
+    }
+    return well(scene.seen, scene.symptoms, course);
+  };
+  std::vector<std::string> likely;
+  if (!f.op.empty()) likely.push_back(f.op);
+  const Search search = smallest_set(scene.seen.ops(), likely, works);
+  report.smallest = {.known = search.known, .ops = search.ops, .runs = search.tried};
+  scene.lab.note(
+      "E3", "smallest set of ops in fp32",
+      search.known ? fmt::format("{} op{} of {}, {} set{} tried", search.ops.size(), search.ops.size() == 1 ? "" : "s",
+                                 scene.seen.ops().size(), search.tried, search.tried == 1 ? "" : "s")
+                   : "not even all ops in fp32 cure it");
+  if (!search.known) return;
+  report.smallest.more_bytes = bytes_of(scene.seen, search.ops);
+  time_set(scene.lab, from, to, report.smallest);
+}
+
+/// Of an op that a right kernel was put for: whether its results are right then.
+bool repairs(Scene& scene, const Finding& f) {
+  if (f.cure.repaired.empty()) return true;
+  const Course& course = scene.lab.run(f.cure, f.step, f.step, true);
+  const auto at = course.excess.find(f.op);
+  return course.refused.empty() && (at == course.excess.end() || at->second <= kExcess);
+}
+
+/// Tries the first finding's line where an experiment can do what it says.
+void try_cure(Scene& scene, Report& report) {
+  Finding& f = report.findings.front();
+  if (report.smallest.known) {
+    f.cure = {.raised = report.smallest.ops};
+    if (precision_may_help(f.cause) && f.cause != Cause::mask_sentinel) f.paste = paste_fp32(scene.seen, f.cure.raised);
+    report.cure_tried = "tried: with these ops in fp32 the run is well";
+    report.cured = true;
+    return;
+  }
+  if (!f.can_be_tried) return;
+  const Course& course = scene.lab.whole(f.cure);
+  if (!course.refused.empty()) {
+    report.cure_tried = "could not be tried: " + course.refused;
+    return;
+  }
+  report.cured = well(scene.seen, scene.symptoms, course) && repairs(scene, f);
+  report.cure_tried = !report.cured             ? "tried: the run is not well with it alone"
+                      : f.cure.repaired.empty() ? "tried: the run is well with it"
+                                                : "tried: the run is well with a right kernel there";
+}
+
+/// So many steps were skipped while the scale came down that the loss is behind: a lower first scale is all it takes.
+bool behind(Scene& scene, Report& report) {
+  const auto note = std::find_if(report.notes.begin(), report.notes.end(),
+                                 [](const Finding& f) { return f.cause == Cause::scale_probing; });
+  if (note == report.notes.end() || scene.symptoms.lost >= 0) return false;
+  double lowest = scene.step(0).scale;
+  for (const StepResult& s : scene.seen.steps) lowest = std::min(lowest, s.scale_after);
+  Finding f = *note;
+  f.cure.init_scale = lowest;
+  f.can_be_tried = true;
+  f.step = scene.symptoms.first();
+  f.paste = fmt::format("GradScaler(init_scale={:g})   # --init-scale {:g}", lowest, lowest);
+  const Course& course = scene.lab.whole(f.cure);
+  scene.lab.note("E1", fmt::format("the whole run with the first scale {:g}", lowest),
+                 well(scene.seen, scene.symptoms, course) ? "well" : "not well either");
+  if (!well(scene.seen, scene.symptoms, course)) return false;
+  f.speaks_for.push_back(fmt::format("E1: with the first scale {:g} the loss stays with the fp64 run's", lowest));
+  report.notes.erase(note);
+  report.findings.push_back(std::move(f));
+  try_cure(scene, report);
+  return true;
+}
+
+/// Something is wrong and no rule knows what: are 16 bits to blame at all?
+void ask_rest(Scene& scene, Report& report) {
+  if (!scene.symptoms.any() || behind(scene, report)) return;
+  const Course& wide = scene.lab.whole({.everything_fp32 = true});
+  const bool helps = well(scene.seen, scene.symptoms, wide);
+  scene.lab.note("E7", "the whole run in fp32", helps ? "well" : "not well either");
+  report.inconclusive = true;
+  Finding rest;
+  if (helps) find_smallest(scene, rest, report);
+}
+
+}  // namespace
+
+Report diagnose_run(const Subject& subject) { return diagnose_run(subject, observe(subject)); }
+
+Report diagnose_run(const Subject& subject, const Observation& seen) {
+  const auto start = std::chrono::steady_clock::now();
+  Report report;
+  Lab lab(subject, seen);
+  Scene scene{lab, seen, subject, symptoms_of(seen), {}, {}};
+  constexpr void (*kRules[])(Scene&) = {ask_repeat,    ask_forward,   ask_killers, ask_scaler,   ask_unscale,
+                                        ask_optimizer, ask_underflow, ask_ranks,   ask_accuracy, ask_model};
+  for (const auto rule : kRules) rule(scene);
+  std::stable_sort(scene.findings.begin(), scene.findings.end(),
+                   [](const Finding& a, const Finding& b) { return a.weight > b.weight; });
+  report.findings = scene.findings;
+  report.notes = scene.notes;
+  if (report.findings.empty()) {
+    ask_rest(scene, report);
+  } else {
+    find_smallest(scene, report.findings.front(), report);
+    try_cure(scene, report);
+  }
+  report.symptoms = scene.symptoms;
+  report.tried = lab.tried();
+  report.runs = lab.runs();
+  report.seconds = seen.seconds + std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+}  // namespace ampcheck::checks::diagnose

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// One call of a step again, alone, with its inputs changed: what an op does to shifted, smaller or fewer numbers says
+// what is wrong inside of it (E2, E9).
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checks/diagnose/lab.h"
+
+namespace ampcheck::checks::diagnose {
+
+/// A call as it was met, inputs as the kernel read them.
+struct MetCall {
+  std::string op;  ///< without its count: "linear"
+  std::vector<std::pair<std::string, double>> attributes;
+  struct Input {
+    std::string name;
+    Shape shape;
+    Dtype dtype = Dtype::fp32;
+    bool trained = false;
+    std::vector<double> values;
+  };
+  std::vector<Input> inputs;
+  Dtype storage = Dtype::fp32;  ///< that the kernel ran in
+  Dtype run = Dtype::fp32;      ///< of autocast: what a wide result is held against
+
+  /// The first that is neither trained nor made of integers; null: none.
+  Input* data();
+};
+
+/// What became of it, forward.
+struct Answer {
+  bool ran = false, finite = false, exact_finite = false;
+  double excess = 0, error = 0, largest = 0, exact_largest = 0;
+  double absolute = 0;  ///< 2-norm of the error
+  std::vector<double> got, exact;
+};
+
+/// The call of that name in that step, on the first rank and micro-batch.
+std::optional<MetCall> met_call(Lab& lab, const std::string& op, int step);
+/// Runs it; `storage`: in this type instead.
+Answer answer_to(const MetCall& call, std::optional<Dtype> storage = {});
+
+/// Changes of the data input.
+MetCall scaled(MetCall call, double factor);
+/// Rows less their means.
+MetCall centred(MetCall call);
+/// Only the first `share` of each row is kept; the rest is zero.
+MetCall fewer_terms(MetCall call, double share);
+/// The last axis of the data inputs cut to this share; itself where a trained input has that extent.
+MetCall cut(MetCall call, double share);
+/// Trained inputs of one axis (gains) become 1.
+MetCall plain_gains(MetCall call);
+
+}  // namespace ampcheck::checks::diagnose

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+// E7: does the run in fp64 go the same way? Then precision is not to blame.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "checks/diagnose/scene.h"
+
+namespace ampcheck::checks::diagnose {
+
+using namespace train;
+
+namespace {
+
+/// The largest logit of each step, as the loss read it.
+std::vector<double> logits_of(const Observation& seen) {
+  std::vector<double> out;
+  for (const auto& [name, track] : seen.tracks) {
+    if (track.key.phase != Phase::forward || track.key.cast) continue;
+    const bool decides =
+        std::any_of(track.samples.begin(), track.samples.end(), [](const Sample& s) { return s.decisions > 0; });
+    if (!decides) continue;
+    for (const Sample& s : track.samples) out.push_back(s.largest);
+  }
+  return out;
+}
+
+bool adaptive(const TrainOptions& o) {
+  return o.rule.optimizer.name == "adam" || o.rule.optimizer.name == "adamw" || o.rule.optimizer.name == "rmsprop";
+}
+
+/// A loss that jumps after it had come down, and comes down again.
+bool spikes(const std::vector<StepResult>& steps) {
+  double least = INFINITY;
+  for (const StepResult& s : steps) {
+    if (!s.fp64_loss) return false;
+    if (*s.fp64_loss > 3 * least && least < *steps.front().fp64_loss) return true;
+    least = std::min(least, *s.fp64_loss);
+  }
+  return false;
+}
+
+}  // namespace
+
+void ask_model(Scene& scene) {
+  const std::vector<StepResult>& steps = scene.seen.steps;
+  if (steps.empty() || !steps.front().fp64_loss) return;
+  const double began = *steps.front().fp64_loss;
+  double most = began;
+  int at = -1;
+  for (const StepResult& s : steps) {
+    if (!std::isfinite(*s.fp64_loss) || *s.fp64_loss > most) most = *s.fp64_loss;
+    if (at < 0 && (!std::isfinite(*s.fp64_loss) || *s.fp64_loss > 3 * std::fabs(began))) at = s.step;
+  }
+  if (at < 0) return;  // the fp64 run is well
+  Finding f{.cause = Cause::not_numerics, .weight = Weight::decided, .precursor = at, .step = at};
+  f.speaks_for.push_back(fmt::format("E7: the loss of the fp64 run goes from {:.4g} to {:.4g} at {}", began,
+                                     *steps[static_cast<std::size_t>(at)].fp64_loss, step_text(at)));
+  scene.lab.note("E7", "the whole run in fp64", "diverges too");
+  const std::vector<double> logits = logits_of(scene.seen);
+  if (adaptive(scene.options()) && spikes(steps)) {
+    f.cause = Cause::second_moment_lag;
+    f.speaks_for.push_back("the loss had come down before: the second moment is behind the gradients");
+    f.paste = "a smaller beta2 (0.95), or clip the update: it is no matter of precision";
+  } else if (logits.size() > 1 && logits.back() > 8 * std::max(logits.front(), 1.0)) {
+    f.cause = Cause::logit_growth;
+    f.speaks_for.push_back(fmt::format("the largest logit grew from {:.3g} to {:.3g}", logits.front(), logits.back()));
+    f.paste = "a z-loss, QK norm, or a smaller learning rate: it is no matter of precision";
+  } else {
+    f.paste = "a smaller --lr, or another start: it is no matter of precision";
+  }
+  if (const int first = scene.symptoms.first(); first < 0 || at <= first + 1) {
+    // What overflows in a run that leaves every bound in fp64 too follows from that.
+    for (Finding& other : scene.findings)
+      if (info(other.cause).kind != CauseClass::machine && info(other.cause).kind != CauseClass::state) {
+        other.weight = Weight::possible;
+        other.speaks_against.push_back("E7: the run in fp64 diverges too");
+      }
+    if (first < 0) scene.symptoms.bad_op = at;
+  }
+  scene.add(std::move(f));
+}
+
+}  // namespace ampcheck::checks::diagnose

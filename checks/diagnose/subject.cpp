@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+#include "checks/diagnose/subject.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "checks/train/checkpoint.h"
+#include "src/rounding.h"
+#include "src/safetensors.h"
+
+namespace ampcheck::checks::diagnose {
+
+namespace {
+
+std::string list(const Ops& ops) {
+  std::string out;
+  for (const std::string& op : ops) out += (out.empty() ? "" : ",") + op;
+  return out;
+}
+
+/// Writes the formula's values, rounded once, over what the kernel wrote.
+void repair(const train::Event& event, const RoundingMode& mode) {
+  const TensorView& got = event.got;
+  const auto n = static_cast<std::size_t>(got.count());
+  const std::vector<double> exact = to_doubles(event.exact);
+  std::vector<double> rounded(n);
+  round_values(format(got.dtype), mode, exact, rounded);
+  from_doubles(rounded, got);
+}
+
+/// The subject's own fault first: what a right kernel would have written comes after it.
+Fault with_repair(Fault own, const Change& change) {
+  if (change.repaired.empty()) return own;
+  return [own = std::move(own), ops = change.repaired, stochastic = change.stochastic,
+          seed = change.seed](const train::Event& event) {
+    if (own) own(event);
+    if (event.cast || !event.has_exact() || !ops.contains(std::string(event.op))) return;
+    RoundingMode mode;
+    if (stochastic) {
+      mode.rounding = Rounding::stochastic;
+      mode.seed = seed + static_cast<std::uint64_t>(event.step) * 7919 + std::hash<std::string_view>()(event.tensor);
+    }
+    repair(event, mode);
+  };
+}
+
+train::TrainOptions changed(const Subject& subject, const Change& c) {
+  train::TrainOptions o = subject.options;
+  o.own_net = raised(subject.net(), c.raised);
+  if (c.dtype) o.dtype = *c.dtype;
+  train::OptimizerChoice& optimizer = o.rule.optimizer;
+  if (c.everything_fp32) {
+    o.dtype = Dtype::fp32;
+    o.scaler.enabled = false;
+    o.keep_low_precision_grads = false;
+    o.reduce.compress.reset();
+  }
+  if (c.everything_fp32 || c.fp32_optimizer) {
+    if (optimizer.weights != train::Weights::fp32)
+      optimizer.weights = c.everything_fp32 ? train::Weights::fp32 : train::Weights::master;
+    optimizer.moments.reset();
+  }
+  if (c.scale) {
+    o.scale_rule.reset();
+    o.scaler = {.init_scale = *c.scale, .growth_interval = std::numeric_limits<std::int32_t>::max(), .enabled = true};
+  }
+  if (c.init_scale) {
+    if (o.scale_rule) o.scale_rule->init_scale = *c.init_scale;
+    o.scaler.init_scale = *c.init_scale;
+    o.scaler.enabled = true;
+  }
+  if (c.one_rank) {
+    o.rule.accumulate *= o.rule.ranks;
+    o.rule.ranks = 1;
+    o.reduce = {};
+    o.sharding.on = false;
+  }
+  return o;
+}
+
+}  // namespace
+
+std::string Change::key() const {
+  std::string out;
+  if (!raised.empty()) out += "raised " + list(raised) + ";";
+  if (!repaired.empty()) out += (stochastic ? fmt::format("stochastic {} ", seed) : "repaired ") + list(repaired) + ";";
+  if (everything_fp32) out += "fp32;";
+  if (scale) out += fmt::format("scale {};", *scale);
+  if (init_scale) out += fmt::format("init_scale {};", *init_scale);
+  if (dtype) out += fmt::format("dtype {};", ampcheck::name(*dtype));
+  if (fp32_optimizer) out += "fp32 optimizer;";
+  if (one_rank) out += "one rank;";
+  return out;
+}
+
+std::unique_ptr<train::Trainer> make_trainer(const Subject& subject, const Change& change, train::Shadows shadows,
+                                             int spread_seeds) {
+  train::TrainOptions options = changed(subject, change);
+  options.shadows = shadows;
+  options.spread_seeds = spread_seeds;
+  options.sampling = {};
+  options.norms = true;
+  if (!change.repaired.empty()) options.shadows.local = true;
+  const Fault own = subject.make_fault ? subject.make_fault() : options.fault;
+  options.fault = with_repair(own, change);
+  auto trainer = std::make_unique<train::Trainer>(options);
+  trainer->prepare();
+  if (subject.install) subject.install(*trainer);
+  return trainer;
+}
+
+namespace {
+
+/// The value of an fp32 parameter comes from its master where the other run has one.
+const NamedTensor* source_of(const std::vector<NamedTensor>& all, const NamedTensor& wanted) {
+  constexpr std::string_view kParameter = "parameter/";
+  const auto find = [&](const std::string& name) -> const NamedTensor* {
+    const auto at = std::find_if(all.begin(), all.end(), [&](const NamedTensor& t) { return t.name == name; });
+    return at == all.end() ? nullptr : &*at;
+  };
+  if (wanted.name.starts_with(kParameter) && wanted.tensor.dtype() == Dtype::fp32)
+    if (const NamedTensor* master = find("optimizer/" + wanted.name.substr(kParameter.size()) + "/master_param"))
+      return master;
+  return find(wanted.name);
+}
+
+Tensor in_type(const Tensor& tensor, Dtype dtype) {
+  Tensor out(dtype, tensor.shape());
+  from_doubles(to_doubles(tensor.view()), out.view());
+  return out;
+}
+
+/// Which type the moments of this run have.
+Dtype moments_of(const train::TrainOptions& o) {
+  if (o.rule.optimizer.moments) return *o.rule.optimizer.moments;
+  return o.rule.optimizer.weights == train::Weights::low ? o.dtype : Dtype::fp32;
+}
+
+/// State of the optimizer that this run takes, in its types.
+void add_state(const std::vector<NamedTensor>& all, const train::TrainOptions& o, std::vector<NamedTensor>& out) {
+  for (const NamedTensor& entry : all) {
+    if (!entry.name.starts_with("optimizer/")) continue;
+    const bool master = entry.name.ends_with("/master_param");
+    if (master && o.rule.optimizer.weights != train::Weights::master) continue;
+    const bool counts = entry.name.ends_with("/step");
+    out.push_back({entry.name, counts || master ? entry.tensor : in_type(entry.tensor, moments_of(o))});
+  }
+}
+
+}  // namespace
+
+void transplant(train::Trainer& trainer, std::string_view checkpoint, bool keep_scale) {
+  const std::string where = "the run's own checkpoint";
+  const std::vector<NamedTensor> theirs = parse_safetensors(checkpoint, where);
+  const std::string own = train::checkpoint_bytes(trainer);
+  std::vector<NamedTensor> out;
+  for (const NamedTensor& entry : parse_safetensors(own, where)) {
+    const bool settings = entry.name == "recipe" || entry.name == "format";
+    const bool scaler = entry.name.starts_with("scaler/");
+    if (entry.name.starts_with("optimizer/")) continue;
+    const NamedTensor* const source = settings || (scaler && keep_scale) ? nullptr : source_of(theirs, entry);
+    if (source == nullptr || entry.name.starts_with("trainer/") || scaler)
+      out.push_back({entry.name, source != nullptr ? source->tensor : entry.tensor});
+    else
+      out.push_back({entry.name, in_type(source->tensor, entry.tensor.dtype())});
+  }
+  add_state(theirs, trainer.options(), out);
+  train::resume(trainer, safetensors_bytes(out), where);
+}
+
+}  // namespace ampcheck::checks::diagnose
