@@ -43,6 +43,20 @@ std::string met_next(const Graph& graph, int id) {
   return "";
 }
 
+/// The target and what is the same number under another name: storing that is storing the target.
+std::vector<int> views_of(const Graph& graph, int target) {
+  std::vector<int> out{target};
+  while (true) {
+    const Node& node = graph.node(out.back());
+    const Primitive p = node.primitive;
+    if (node.args.empty() ||
+        (!reference::silent(graph, node) && p != Primitive::stored && p != Primitive::own_adjoint &&
+         p != Primitive::no_gradient && p != Primitive::stop_gradient))
+      return out;
+    out.push_back(node.args[0]);
+  }
+}
+
 /// "x * w" of "keeps x * w in bf16".
 std::string text_of(const Departure& departure) {
   const std::string_view words = departure.words;
@@ -80,12 +94,15 @@ Ways::Ways(const OpDef& op, const std::vector<Wrote>& wrote) : op_(op), boundari
     for (std::size_t form = 0; form < op.forms.size(); ++form) {
       one->declared.push_back(one->run.reference.interval(form, w.pass, w.tensor.name, storage));
       const reference::Recording& recording = one->run.reference.recording(form);
+      const std::vector<int> views = views_of(*recording.graph, target_of(recording, w.pass, w.tensor.name).id);
       std::map<std::string, int> again;
       std::map<std::string, CaseReference::Departing> nodes;
       for (const Departure& departure :
            departures_of(recording, target_of(recording, w.pass, w.tensor.name), storage)) {
         if (!is_boundary(departure)) continue;
         const bool short_storage = bytes(storage) < 4;
+        if (short_storage && std::find(views.begin(), views.end(), departure.nodes.front().node) != views.end())
+          continue;
         if (short_storage && departure.low != &format(storage)) continue;
         const std::string key = departure.words + " #" + std::to_string(again[departure.words]++);
         nodes.emplace(key, departure.nodes.front());

@@ -148,6 +148,9 @@ TEST(DiagnoseStacks, FlashInferFoldersAreReadAndPicklesRefused) {
 TEST(DiagnoseStacks, OpsByNameAndLibraries) {
   const ProgramResult order = ampcheck("diagnose mean mean.pairwise --dtype bf16");
   EXPECT_EQ(order.exit_code, 0) << order.out << order.err;
+  const ProgramResult algebra = ampcheck("diagnose silu silu.by_exp --dtype bf16");
+  EXPECT_EQ(algebra.exit_code, 0) << algebra.out << algebra.err;
+  EXPECT_TRUE(algebra.out.starts_with("ORDER: ")) << algebra.out;
   const std::string none = tests::in_build("/custom_ops/gated_sum_none.so"),
                     low_sum = tests::in_build("/custom_ops/gated_sum_bf16_sum.so"),
                     other = tests::in_build("/custom_ops/gated_sum_reassociated.so");

@@ -47,7 +47,8 @@ std::string origin_text(const OpPair& op, const TensorPair& t) {
   for (const std::string& one : op.differing_inputs) inputs += (inputs.empty() ? "" : ", ") + one;
   switch (t.origin) {
     case Origin::equal: return "";
-    case Origin::order: return "made here, within one contract: the order of a sum, or functions of the same accuracy";
+    case Origin::order:
+      return "made here, within one contract: the order of a sum, another algebra, or functions of the same accuracy";
     case Origin::made:
       return inputs.empty() ? "made here: the inputs have the same bits"
                             : fmt::format("made here in at least {} elements, beside what the inputs bring along ({})",
@@ -133,7 +134,7 @@ std::string head_text(const StacksResult& r, const Style& style) {
   if (t == first->tensors.end())
     return fmt::format(
         "{}ORDER{}: {}, {} with the same bits; one contract throughout. The first op with other bits "
-        "is {}: the order of a sum, or functions of the same accuracy.\n",
+        "is {}: the order of a sum, another algebra, or functions of the same accuracy.\n",
         style.yellow, style.reset, ops_text(r), equal, first->name);
   return fmt::format("{}MADE{}: {}, {} with the same bits. The first difference is made in {} {}: {}; {}.\n", style.red,
                      style.reset, ops_text(r), equal, first->name, t->tensor, t->boundary, which_follows(*t));
