@@ -106,7 +106,7 @@ const CommandRow kRows[] = {
     {"diagnose",
      "Say why a training run goes wrong: cause, op, step, and the smallest change that was tried and cures it",
      {{"ampcheck diagnose mlp --scaler none --loss-weight 1e-6", "a net that comes with the program"},
-      {"ampcheck diagnose net.toml --dtype fp16 --lr 1", "a net of your own"}},
+      {"ampcheck diagnose transformer --dtype bf16 --weights low", "16-bit weights without masters"}},
      {passed, findings, usage, internal, incomplete, environment, not_written},
      {"diagnose", "training"},
      kJsonOfSteps},
