@@ -113,7 +113,7 @@ const CommandRow kRows[] = {
      "Say why a training run goes wrong (cause, op, step, the smallest change that cures it), where two stacks begin to "
      "differ, or what a log of another tool shows",
      {{"ampcheck diagnose mlp --scaler none --loss-weight 1e-6", "a net that comes with the program"},
-      {"ampcheck diagnose net.toml --dtype fp16 --lr 1", "a net of your own"},
+      {"ampcheck diagnose transformer --dtype bf16 --weights low", "16-bit weights without masters"},
       {"ampcheck diagnose ./libeager.so ./libfused.so", "the same ops of two implementations"},
       {"ampcheck diagnose dump_a dump_b --formula '*norm: rms_norm'", "saved tensors of two stacks"},
       {"ampcheck diagnose train.log", "a log with a loss, a gradient norm and a learning rate"}},
