@@ -172,8 +172,8 @@ std::string Machine::outside_text(const Warp& w, int lane, std::uint64_t address
     }
     where = nearest == nullptr || distance > (std::uint64_t{1} << 32) ? "where no tensor is"
             : before ? std::to_string(distance) + " bytes before '" + nearest->name + "'"
-                     : std::to_string(distance) + " bytes behind the end of '" + nearest->name + "', which has " +
-                           std::to_string(nearest->bytes);
+                     : (distance == 0 ? "right" : std::to_string(distance) + " bytes") + " behind the end of '" +
+                           nearest->name + "', which has " + std::to_string(nearest->bytes);
   }
   return does + size + " " + where + " (" + thread_text(w, lane) + ")";
 }

@@ -85,6 +85,38 @@ TEST(PtxDoor, AReadBehindATensorIsConvictedWithItsLine) {
       << all.at("AC603");
 }
 
+/// CUDA source is compiled by the toolkit of the machine: this test needs one.
+TEST(PtxDoor, CudaSourceGoesThroughTheNvccThatIsThere) {
+  const Folder folder("cuda");
+  const std::string toml =
+      "name = \"twice\"\nformula = \"y = 2 * x\"\ndims = { N = [5, 64, 100] }\n"
+      "inputs = { x = { dims = \"N\", gradient = false } }\noutputs = { y = \"N\" }\n"
+      "contract = { storage = [\"fp32\"] }\n[forward]\nkernel = \"twice\"\ngrid = [\"(N + 63) / 64\"]\nblock = [64]\n"
+      "arguments = [\"const float* x\", \"float* y\", \"int N\"]\n";
+  const auto codes = [&](const std::string& name, const std::string& guard) {
+    const std::string source =
+        "extern \"C\" __global__ void twice(const float* x, float* y, int n) {\n"
+        "  const int i = blockIdx.x * blockDim.x + threadIdx.x;\n" +
+        guard + "\n  y[i] = 2 * x[i];\n}\n";
+    const std::string word = folder.file(name, source) + "@" + folder.file("launch.toml", toml);
+    const OpDef& op = load_plugin(word).ops.front();
+    const OpCall call = cases_of(op.signature, Dtype::fp32, CaseSet::quick, 1).front();
+    std::map<std::string, std::string> out;
+    for (const CheckResult& check : run_case(op, call, {}).checks)
+      if (convicts(check.verdict)) out[ampcheck::name(check.code)] += check.cause;
+    return out;
+  };
+  try {
+    EXPECT_TRUE(codes("right.cu", "  if (i >= n) return;").empty());
+    const auto wrong = codes("wrong.cu", "");
+    ASSERT_TRUE(wrong.contains("AC603"));
+    EXPECT_TRUE(contains(wrong.at("AC603"), "wrong.cu:4: reads 4 bytes")) << wrong.at("AC603");
+  } catch (const EnvironmentError& error) {
+    if (contains(error.what(), "no nvcc")) GTEST_SKIP() << error.what();
+    throw;
+  }
+}
+
 std::string refusal(const std::string& ptx, const std::string& toml) {
   static int count = 0;
   const Folder folder("refused" + std::to_string(++count));
