@@ -37,6 +37,19 @@ double norm_of(const Tensor& tensor) {
   return std::sqrt(sum);
 }
 
+/// Whether more of the gradients became zero than rounding is large: repetitions lose them too, the fp64 run does not,
+/// and it is the format's range that does it.
+bool gradients_vanish(const Watch* watch, Dtype dtype) {
+  if (watch == nullptr) return false;
+  std::int64_t nonzero = 0, flushed = 0;
+  for (const auto& [key, tally] : watch->of_run()) {
+    if (!is_gradient(key.phase)) continue;
+    nonzero += tally.nonzero;
+    flushed += tally.flushed;
+  }
+  return static_cast<double>(flushed) > format(dtype).unit_roundoff() * static_cast<double>(nonzero);
+}
+
 }  // namespace
 
 void Trainer::begin_checks() {
@@ -182,7 +195,9 @@ std::vector<RunFinding> Trainer::findings() const {
            fmt::format("{} of {} elements: {:.6g} where {:.6g} is right", c.outside, c.elements, c.got, c.want)});
   if (step_check_) out.insert(out.end(), step_check_->findings().begin(), step_check_->findings().end());
   if (same_weights_)
-    for (RunFinding& found : same_weights_->findings()) out.push_back(std::move(found));
+    for (RunFinding& found : same_weights_->findings())
+      if (found.code != RunCode::gradient || !gradients_vanish(watch_.get(), options_.dtype))
+        out.push_back(std::move(found));
   const std::vector<RunFinding> nothing = progress_.findings();
   out.insert(out.end(), nothing.begin(), nothing.end());
   return out;

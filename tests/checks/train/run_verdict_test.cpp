@@ -158,8 +158,15 @@ TEST(RunVerdict, RunsThatDidNothingAreNoPass) {
   };
   EXPECT_TRUE(contains(codes("--init-scale 1e30 --steps 3"), "TR201"));
   EXPECT_TRUE(contains(codes("--scaler none --loss-weight 1e-9 --steps 3"), "TR202"));
-  EXPECT_TRUE(contains(codes("--weights low --dtype bf16 --lr 1e-9 --steps 3"), "TR203"));
-  EXPECT_TRUE(contains(codes("--lr 1e300 --dtype bf16 --steps 4 --loss-weight 1e308"), "TR"));
+
+  Progress still;
+  still.steps = still.updates = 3;
+  still.parameters = {{"w", true, true, 30, 0}, {"b", true, true, 3, 0}};
+  EXPECT_TRUE(has(still.findings(), RunCode::not_moved));
+  still.parameters[0].moved = 1;
+  EXPECT_TRUE(has(still.findings(), RunCode::one_not_moved));
+  still.parameters[1].moved = 1;
+  EXPECT_EQ(text(still.findings()), "");
 }
 
 TEST(RunVerdict, TheTensorsOfAWrongCallAreJudgedAgainByCheck) {
