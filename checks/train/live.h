@@ -13,19 +13,12 @@
 #include <vector>
 
 #include "checks/define/op_def.h"
+#include "checks/train/judge_mode.h"
 #include "src/finding.h"
 #include "src/op_call.h"
 #include "src/tensor_file.h"
 
 namespace ampcheck::checks::train {
-
-/// Which calls are judged.
-enum class JudgeMode : std::uint8_t {
-  none,
-  sampled,  ///< those of steps 1, 2, 4, 8, ..., of one micro-batch; and whose local error has grown beyond the judged
-            ///< ones'
-  all,
-};
 
 /// One call after its backward, or after its forward if no backward will run. Views are valid during the call alone.
 struct LiveCall {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "checks/train/live.h"
+#include "checks/train/judge_mode.h"
 #include "checks/train/optimizer_choice.h"
 #include "src/amp/autocast_tables.h"
 #include "src/device.h"
