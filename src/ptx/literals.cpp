@@ -13,6 +13,17 @@ bool read_whole(std::string_view digits, int base, std::uint64_t& bits) {
   return error == std::errc() && end == digits.data() + digits.size() && !digits.empty();
 }
 
+/// 0f and 8 digits of a float's bits, 0d and 16 of a double's.
+bool read_bits(std::string_view text, bool single, Operand& out) {
+  std::uint64_t bits = 0;
+  if (text.size() != (single ? 10u : 18u) || !read_whole(text.substr(2), 16, bits)) return false;
+  out.kind = Operand::Kind::real;
+  out.real = single ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)))
+                    : std::bit_cast<double>(bits);
+  out.number = static_cast<std::int64_t>(bits);
+  return true;
+}
+
 }  // namespace
 
 /// Kind and width of a type word such as ".f32".
@@ -31,18 +42,10 @@ std::optional<Register> type_of(std::string_view word) {
 std::string read_number(std::string_view text, Operand& out) {
   out.kind = Operand::Kind::integer;
   std::uint64_t bits = 0;
-  const char second = text.size() > 1 && text[0] == '0' ? text[1] : '\0';
-  if (second == 'f' || second == 'F' || second == 'd' || second == 'D') {
-    const bool single = second == 'f' || second == 'F';
-    if (text.size() != (single ? 10u : 18u) || !read_whole(text.substr(2), 16, bits))
-      return "0f with 8 or 0d with 16 digits";
-    out.kind = Operand::Kind::real;
-    out.real = single ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)))
-                      : std::bit_cast<double>(bits);
-    out.number = static_cast<std::int64_t>(bits);
-    return "";
-  }
-  if (text.find_first_of(".eE") != std::string_view::npos && second != 'x' && second != 'X') {
+  const char second = text.size() > 1 && text[0] == '0' ? static_cast<char>(text[1] | 0x20) : '\0';
+  if (second == 'f' || second == 'd')
+    return read_bits(text, second == 'f', out) ? "" : "0f with 8 or 0d with 16 digits";
+  if (text.find_first_of(".eE") != std::string_view::npos && second != 'x') {
     out.kind = Operand::Kind::real;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out.real);
     if (error != std::errc() || end != text.data() + text.size()) return "a number";
@@ -50,7 +53,7 @@ std::string read_number(std::string_view text, Operand& out) {
     return "";
   }
   if (text.back() == 'U') text.remove_suffix(1);
-  const bool hex = second == 'x' || second == 'X', binary = second == 'b' || second == 'B';
+  const bool hex = second == 'x', binary = second == 'b';
   const bool octal = !hex && !binary && text.size() > 1 && text[0] == '0';
   if (!read_whole(text.substr(hex || binary ? 2 : octal ? 1 : 0), hex ? 16 : binary ? 2 : octal ? 8 : 10, bits))
     return "a number";
