@@ -337,12 +337,16 @@ std::vector<std::pair<std::string, int>> Graph::autocast_inputs(const OpDef& op,
   return out;
 }
 
+const OpDef& Graph::kernel_of(const std::string& op_name) const {
+  if (options_.kernels_of != nullptr)
+    if (const auto planted = options_.kernels_of->find(op_name); planted != options_.kernels_of->end())
+      return *planted->second;
+  return models::op_of_call(op_name);
+}
+
 models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<std::string, Var>>& inputs,
                         const std::vector<std::pair<std::string, double>>& attributes) {
-  const auto planted = options_.kernels_of == nullptr ? std::map<std::string, const OpDef*>::const_iterator()
-                                                      : options_.kernels_of->find(op_name);
-  const bool other = options_.kernels_of != nullptr && planted != options_.kernels_of->end();
-  const OpDef& op = other ? *planted->second : models::op_of_call(op_name);
+  const OpDef& op = kernel_of(op_name);
   const MemoryScope scope(options_.memory);
   Entry entry;
   entry.op = &op;

@@ -171,6 +171,8 @@ class Graph final : public models::Tape {
   /// What was found, if somebody looked.
   std::optional<Seen> tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got,
                            const TensorView& exact, bool inputs_finite, bool cotangent_finite = true);
+  /// The op of a call: the built-in one, one of use_op(), or the planted one of that name.
+  const OpDef& kernel_of(const std::string& op_name) const;
   /// Tells the observer of calls; `gradients`: what the backward wrote, of a call that had one.
   void tell_call(const Entry& entry, const TensorView* cotangent,
                  const std::vector<std::pair<std::string, Tensor>>& gradients);

@@ -137,6 +137,20 @@ void Trainer::count_progress(const StepResult& result) {
   }
 }
 
+namespace {
+
+/// Names of the first three of some parameters.
+struct Named {
+  std::string names;
+  int count = 0;
+  void add(const std::string& name) {
+    if (++count <= 3) names += (names.empty() ? "" : ", ") + name;
+  }
+  std::string text() const { return names + (count > 3 ? ", ..." : ""); }
+};
+
+}  // namespace
+
 std::vector<RunFinding> Progress::findings() const {
   std::vector<RunFinding> out;
   const auto add = [&](RunCode code, const std::string& where, const std::string& what) {
@@ -173,14 +187,13 @@ std::vector<RunFinding> Progress::findings() const {
     add(RunCode::not_moved, "", fmt::format("no parameter moved in {} updates, although they have gradients", updates));
     return out;
   }
-  std::string names;
-  int count = 0;
+  Named stuck;
   for (const OfParameter& p : parameters)
-    if (wanted(p) && !moved(p) && updates > 1 && ++count <= 3) names += (names.empty() ? "" : ", ") + p.name;
-  if (count > 0)
-    add(RunCode::one_not_moved, names + (count > 3 ? ", ..." : ""),
+    if (wanted(p) && !moved(p) && updates > 1) stuck.add(p.name);
+  if (stuck.count > 0)
+    add(RunCode::one_not_moved, stuck.text(),
         fmt::format("{} not one element in {} updates: each is smaller than half a last place of the weight",
-                    count == 1 ? "moved" : "moved, none of them,", updates));
+                    stuck.count == 1 ? "moved" : "moved, none of them,", updates));
   return out;
 }
 

@@ -39,6 +39,19 @@ std::optional<Register> type_of(std::string_view word) {
   return Register{word[1], bits};
 }
 
+namespace {
+
+/// 0x7f, 0b11, 017 or 12, with or without U.
+bool read_integer(std::string_view text, std::uint64_t& bits) {
+  if (text.back() == 'U') text.remove_suffix(1);
+  if (text.size() < 2 || text[0] != '0') return read_whole(text, 10, bits);
+  const char second = static_cast<char>(text[1] | 0x20);
+  if (second == 'x' || second == 'b') return read_whole(text.substr(2), second == 'x' ? 16 : 2, bits);
+  return read_whole(text.substr(1), 8, bits);
+}
+
+}  // namespace
+
 std::string read_number(std::string_view text, Operand& out) {
   out.kind = Operand::Kind::integer;
   std::uint64_t bits = 0;
@@ -52,11 +65,7 @@ std::string read_number(std::string_view text, Operand& out) {
     out.number = std::bit_cast<std::int64_t>(out.real);
     return "";
   }
-  if (text.back() == 'U') text.remove_suffix(1);
-  const bool hex = second == 'x', binary = second == 'b';
-  const bool octal = !hex && !binary && text.size() > 1 && text[0] == '0';
-  if (!read_whole(text.substr(hex || binary ? 2 : octal ? 1 : 0), hex ? 16 : binary ? 2 : octal ? 8 : 10, bits))
-    return "a number";
+  if (!read_integer(text, bits)) return "a number";
   out.number = static_cast<std::int64_t>(bits);
   return "";
 }

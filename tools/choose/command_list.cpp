@@ -110,7 +110,8 @@ const CommandRow kRows[] = {
      {"training", "torch"},
      kJsonOfSteps},
     {"diagnose",
-     "Say why a training run goes wrong (cause, op, step, the smallest change that cures it), where two stacks begin to "
+     "Say why a training run goes wrong (cause, op, step, the smallest change that cures it), where two stacks begin "
+     "to "
      "differ, or what a log of another tool shows",
      {{"ampcheck diagnose mlp --scaler none --loss-weight 1e-6", "a net that comes with the program"},
       {"ampcheck diagnose transformer --dtype bf16 --weights low", "16-bit weights without masters"},

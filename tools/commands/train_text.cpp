@@ -152,6 +152,18 @@ std::string train_heading(const Trainer& trainer) {
                      scaler_name(o), o.seed);
 }
 
+namespace {
+
+/// " 3 7 8 ..." of steps, counted from 1.
+std::string steps_text(const std::vector<int>& steps) {
+  constexpr std::size_t kMost = 8;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(steps.size(), kMost); ++i) out += fmt::format(" {}", steps[i] + 1);
+  return out + (steps.size() > kMost ? " ..." : "");
+}
+
+}  // namespace
+
 std::string train_summary(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps,
                           const Advice& advice, const std::vector<std::string>& saved_cases, const Style& style) {
   std::string out = findings_text(trainer, d, saved_cases, style);
@@ -178,13 +190,8 @@ std::string train_summary(const Trainer& trainer, const Diagnosis& d, const std:
                                                ? ""
                                                : "; of casts alone (--shadow local sees the ops)"));
   if (const std::string lost = updates_text(trainer, d.updates); !lost.empty()) line("updates", lost);
-  if (!d.skipped.empty()) {
-    std::string list;
-    for (std::size_t i = 0; i < std::min<std::size_t>(d.skipped.size(), 8); ++i)
-      list += fmt::format(" {}", d.skipped[i] + 1);
-    line("skipped",
-         fmt::format("{} of {} steps:{}{}", d.skipped.size(), steps.size(), list, d.skipped.size() > 8 ? " ..." : ""));
-  }
+  if (!d.skipped.empty())
+    line("skipped", fmt::format("{} of {} steps:{}", d.skipped.size(), steps.size(), steps_text(d.skipped)));
   if (const int before = steps.back().skips - static_cast<int>(d.skipped.size()); before > 0)
     line("before", fmt::format("{} of steps 1 to {} were skipped", before, steps.front().step));
   if (d.disagreed_at)
