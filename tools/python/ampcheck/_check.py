@@ -124,8 +124,8 @@ def _storage_first(asked: Request, storage: str) -> list[int]:
 
 def _widened(asked: Request, storage: str) -> list[Any]:
     """The examples in the types that the op has: fp64 is judged in its storage type."""
-    if any(t.dtype == "fp64" for t in asked.tensors):
-        asked.notes.append(f"the examples are fp64: the function is judged in {storage} (dtypes= names others)")
+    if storage != "fp64" and any(t.dtype == "fp64" for t in asked.tensors):
+        asked.notes.append(f'the examples are fp64: the function is judged in {storage} (dtypes=["fp64"] judges it in fp64)')
     return [asked.frame.with_dtype(x, storage) if t.dtype == "fp64" else x
             for x, t in zip(asked.examples, asked.tensors)]
 
@@ -146,7 +146,7 @@ def _outputs(asked: Request, call: Call, examples: list[Any], names: Sequence[st
         if not (hasattr(value, "__dlpack__") or isinstance(value, (np.ndarray, np.generic))):
             raise UsageError(f"[check] got a {type(value).__name__} as result '{name}', want an array")
         dtype = asked.frame.dtype(value)
-        if dtype == "fp64":
+        if dtype == "fp64" and storage != "fp64":
             asked.notes.append(f"result '{name}' is fp64; it is judged as {storage}")
         out.append((name, storage if dtype == "fp64" else dtype))
     return out

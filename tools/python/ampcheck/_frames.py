@@ -30,7 +30,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         raise UsageError(f"[dtypes] got '{name}' for a NumPy function, want the package ml_dtypes, whose type it is") from None
     of_name: dict[str, Any] = {"bf16": ml_dtypes.bfloat16, "e4m3fn": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
     if name not in of_name:
-        raise UsageError(f"[dtypes] got '{name}', want fp32, fp16, bf16, e4m3fn or e5m2")
+        raise UsageError(f"[dtypes] got '{name}', want fp64, fp32, fp16, bf16, e4m3fn or e5m2")
     out: np.dtype[Any] = np.dtype(of_name[name])
     return out
 

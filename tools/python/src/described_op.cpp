@@ -29,7 +29,7 @@ const char* name_of(std::int32_t dtype) {
 std::int32_t dtype_of(const std::string& name) {
   for (const DtypeName& known : kDtypes)
     if (name == known.name) return known.code;
-  throw check::UsageError("[dtypes] got '" + name + "', want fp32, fp16, bf16, e4m3fn or e5m2");
+  throw check::UsageError("[dtypes] got '" + name + "', want fp64, fp32, fp16, bf16, e4m3fn or e5m2");
 }
 
 /// None for a tensor that is not there, else (memory, shape, dtype). What is described is dense and row-major.
