@@ -33,7 +33,7 @@ Json finding_json(const Finding& f) {
 
 }  // namespace
 
-std::string diagnose_json(const Subject& subject, const Observation& seen, const Report& report) {
+std::string diagnose_json(const Subject& subject, const Observation& seen, const checks::diagnose::Report& report) {
   const checks::train::TrainOptions& o = subject.options;
   Json out = {{"schema", "ampcheck.diagnose/1"},
               {"model", subject.net().name},

@@ -48,7 +48,7 @@ std::string smallest_text(const SmallestSet& s) {
                                          s.more_bytes, 1e3 * s.step_after, 1e3 * s.step_before));
 }
 
-std::string symptoms_text(const Subject& subject, const Observation& seen, const Report& report) {
+std::string symptoms_text(const Subject& subject, const Observation& seen, const checks::diagnose::Report& report) {
   const Symptoms& s = report.symptoms;
   const std::string run = fmt::format("The {} run", ampcheck::name(subject.options.dtype));
   if (!seen.ended.empty()) return run + " was ended by its scaler: " + seen.ended;
@@ -59,7 +59,7 @@ std::string symptoms_text(const Subject& subject, const Observation& seen, const
   return fmt::format("{} is well: {} steps, loss {:.4f}.", run, seen.steps.size(), seen.steps.back().loss);
 }
 
-std::string open_text(const Report& report) {
+std::string open_text(const checks::diagnose::Report& report) {
   if (!report.inconclusive) return "";
   std::string out = "INCONCLUSIVE: no cause that ampcheck knows is supported by what was seen.\n";
   return out + smallest_text(report.smallest) +
@@ -69,7 +69,8 @@ std::string open_text(const Report& report) {
 
 }  // namespace
 
-std::string diagnose_text(const Subject& subject, const Observation& seen, const Report& report, const Style& style) {
+std::string diagnose_text(const Subject& subject, const Observation& seen, const checks::diagnose::Report& report,
+                          const Style& style) {
   std::string out = symptoms_text(subject, seen, report) + "\n";
   for (std::size_t i = 0; i < report.findings.size() && i < 3; ++i) {
     out += i == 1 ? "\nLess likely, or what follows from it:\n" : i == 0 ? "\n" : "";
