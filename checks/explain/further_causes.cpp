@@ -197,6 +197,12 @@ std::string fast_function(const Standing& standing, Notes& notes, CheckResult& c
 /// Of a tensor whose values are wrong and finite: the first of these that says something.
 std::string further_cause(const WrongTensor& wrong, Notes& notes, CheckResult& check) {
   const Standing standing(wrong);
+  const bool in_fp64 = wrong.run.call.storage == Dtype::fp64;  // replays compute in fp32: they explain nothing there
+  if (in_fp64) {
+    for (const auto& hypothesis : {right_for_another_call, transposed, zero_where, outer_product, data_condition})
+      if (const std::string words = hypothesis(wrong); !words.empty()) return words;
+    return "";
+  }
   for (const auto& hypothesis : {unstable_algebra, right_for_another_call})
     if (const std::string words = hypothesis(standing.rows()); !words.empty()) return words;
   for (const auto& hypothesis : {transposed, zero_where, outer_product})
@@ -211,6 +217,7 @@ std::string further_cause(const WrongTensor& wrong, Notes& notes, CheckResult& c
 
 /// Of a tensor that holds NaN or infinity.
 std::string cause_of_non_finite(const WrongTensor& whole) {
+  if (whole.run.call.storage == Dtype::fp64) return "";
   const Standing standing(whole);
   const WrongTensor wrong = standing.rows();
   const Replayed changed = explained_by_change(wrong);

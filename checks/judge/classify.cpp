@@ -153,34 +153,34 @@ bool at_a_kink(const WrongTensor& wrong, const std::vector<std::int64_t>& unexpl
   return true;
 }
 
-/// In a case of fp64: words, if all numbers that are off are those of a kernel that computes in fp32. Numbers nearer to
-/// the value than a thousandth of what fp32 may lose have another cause.
+/// In a case of fp64: words, if the numbers that are off look like those of a kernel that computes in fp32 on the way:
+/// they are numbers of fp32, or a rounding of fp32 or a few away from the value, and none is farther than fp32 may be.
 std::string computed_in_fp32(const WrongTensor& wrong) {
-  constexpr double kFewest = 0x1p-10;
+  constexpr double kNearest = 0x1p-27, kFarthest = 0x1p-20;
   const auto& outside = wrong.comparison.outside;
   if (std::all_of(outside.begin(), outside.end(), [&](std::int64_t at) {
         const double got = wrong.got[static_cast<std::size_t>(at)];
         return static_cast<double>(static_cast<float>(got)) == got;
       }))
     return "every number that is off is one of fp32: the result goes through float";
-  double most = 0;
+  std::vector<double> errors;
   std::vector<std::int64_t> left = outside;
+  for (const std::int64_t at : outside) {
+    const auto i = static_cast<std::size_t>(at);
+    errors.push_back(std::fabs(wrong.got[i] / wrong.interval.value[i] - 1));
+  }
   for (const std::size_t form : wrong.run.reference.forms()) {
     const Interval interval = wrong.run.reference.interval_computed_in_fp32(form, wrong.pass, wrong.tensor.name);
-    std::erase_if(left, [&](std::int64_t at) {
-      const auto i = static_cast<std::size_t>(at);
-      if (!admits(interval, at, wrong.got[i]) || unjudged(interval, i)) return false;
-      if (interval.radius[i] > 0)
-        most = std::max(most, std::fabs(wrong.got[i] - interval.value[i]) / interval.radius[i]);
-      return true;
-    });
+    std::erase_if(left, [&](std::int64_t at) { return admits(interval, at, wrong.got[static_cast<std::size_t>(at)]); });
   }
-  if (!left.empty() || most < kFewest) return "";
-  return "all errors are those of fp32: something on the way is computed in float";
+  const auto middle = errors.begin() + std::ssize(errors) / 2;
+  std::nth_element(errors.begin(), middle, errors.end());
+  if (!left.empty() || !(*middle >= kNearest && *middle <= kFarthest)) return "";
+  return "the errors are roundings of fp32: something on the way is computed in float";
 }
 
 /// Replays compute in fp32, so they say nothing of a kernel in fp64. Changed formulas do.
-void explain_in_fp64(const WrongTensor& wrong, const Suspects& suspects, CheckResult& check) {
+void explain_in_fp64(const WrongTensor& wrong, const Suspects& suspects, Notes& notes, CheckResult& check) {
   if (check.code != Code::ac101) return;
   if (const std::string words = computed_in_fp32(wrong); !words.empty()) {
     check.find(Code::ac301);
@@ -190,6 +190,7 @@ void explain_in_fp64(const WrongTensor& wrong, const Suspects& suspects, CheckRe
   if (all_zero(wrong.got)) return;
   const Replayed cause = explained_by_change(suspects.cheapest());
   if (cause.kind != Replayed::Kind::changed_formula) return;
+  notes.replayed[wrong.tensor.name].push_back(cause);
   check.cause = check.cause.empty() ? cause.words : check.cause + "; " + cause.words;
 }
 
@@ -197,7 +198,7 @@ void explain_in_fp64(const WrongTensor& wrong, const Suspects& suspects, CheckRe
 void explain(const WrongTensor& wrong, Notes& notes, CheckResult& check) {
   if (!is_wrong_number(check.code)) return;
   const Suspects suspects(wrong, true);
-  if (wrong.run.call.storage == Dtype::fp64) return explain_in_fp64(wrong, suspects, check);
+  if (wrong.run.call.storage == Dtype::fp64) return explain_in_fp64(wrong, suspects, notes, check);
   const bool may_flush = !suspects.rows || !explained_by_flushing(*suspects.rows).empty();
   if (const std::string flushes = may_flush ? explained_by_flushing(wrong) : ""; !flushes.empty()) {
     check.find(Code::ac303);

@@ -27,7 +27,6 @@ void add_other_data_options(CLI::App* command, OtherDataOptions& o) {
        [&o](const std::string& t) { o.math = choose("--math", t, kMaths); });
   each(command, "--columns", "QUANTITY=NAME,...", "for a log: what its columns or keys are called, as loss=train_loss",
        [&o](const std::string& t) { parse_columns(t, o.columns); });
-  add_isolation_options(command, o, "seconds that a call of a library's kernel may take (60)");
 }
 
 }  // namespace ampcheck::tools

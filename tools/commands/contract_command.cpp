@@ -115,6 +115,7 @@ std::string cores_line(const ContractReading& r) {
   const checks::CoreReading& best = cores.all.front();
   const std::string next =
       cores.all.size() < 2 ? "" : fmt::format("; next: {}, {}", cores.all[1].words, share(cores.all[1]));
+  if (cores.found() == nullptr && r.explained() && 2 * best.equal < cores.told) return "";  // none of these: said above
   if (cores.found() == nullptr)
     return fmt::format(
         "  {:<14}no accumulator that is known gives all of the {} elements that tell; nearest: {}, {}{}\n", "matmul",

@@ -43,6 +43,7 @@ Subject subject_of(const DiagnoseOptions& options) {
 ExitCode diagnose_command(const DiagnoseOptions& options) {
   if (options.words.size() != 1 || !is_run(options.words.front())) {
     OtherDataOptions other = options.other;
+    static_cast<IsolationOptions&>(other) = options;
     if (options.dtype) other.dtypes = {*options.dtype};
     return static_cast<ExitCode>(diagnose_other_data(options.words, options.json, other));
   }
