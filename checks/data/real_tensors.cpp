@@ -159,7 +159,9 @@ std::vector<double> real_input(const OpSignature& signature, const OpCall& call,
 std::vector<double> real_cotangent(const OpCall& call, const std::string& output, const Shape& shape) {
   const Met met = find(call);
   const auto id = static_cast<std::size_t>(met.call->output);
-  if (output != met.call->output_name || !(shape == met.step->shapes[id]))
+  // Of further outputs the net asks nothing.
+  if (output != met.call->output_name) return std::vector<double>(static_cast<std::size_t>(shape.count()), 0.0);
+  if (!(shape == met.step->shapes[id]))
     fail(call.range, "attributes as in that call, whose output is " + met.step->shapes[id].str());
   std::vector<double> values = met.step->cotangents[id];
   values.resize(static_cast<std::size_t>(shape.count()), 0.0);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -183,6 +184,56 @@ const SharedCase kCases[] = {
      1,
      {"LIB_ASSERT(same_shape(a, b)) failed", "signal 6"}},
 };
+
+/// Launchers in C, as a library and a TOML file have them.
+class SharedLaunchers : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(cases)) GTEST_SKIP() << "there is no ../shared/cases here";
+  }
+  /// Builds a case's C file into the folder and writes a TOML file beside it.
+  void build(const std::string& source, const std::string& toml) {
+    const ProgramResult built = shell("cc -std=c11 -O1 -ffp-contract=off -shared -fPIC " + cases + "/outside/" +
+                                      source + ".c -o " + folder.path() + "/lib" + source + ".so -lm");
+    if (built.exit_code == 127) GTEST_SKIP() << "there is no cc here";
+    ASSERT_EQ(built.exit_code, 0) << built.err;
+    std::ofstream(folder.path() + "/op.toml") << toml;
+  }
+  std::string text(const std::string& file) const {
+    std::ifstream in(cases + "/outside/" + file);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  ProgramResult check() const { return ampcheck("check " + folder.path() + "/op.toml", "NO_COLOR=1"); }
+
+  const std::string cases = tests::in_data_root("/../shared/cases");
+  const TemporaryFolder folder;
+};
+
+TEST_F(SharedLaunchers, AGradientMayOverwriteItsCotangent) {
+  const std::string toml = text("19_in_place_backward.toml");
+  build("19_in_place", toml);
+  const ProgramResult right = check();
+  EXPECT_EQ(right.exit_code, 0) << right.out << right.err;
+  build("19_in_place", replaced(toml, "x * sigmoid(x)", "x * tanh(x)"));
+  EXPECT_EQ(check().exit_code, 1);
+}
+
+TEST_F(SharedLaunchers, AGradientThatNothingWritesIsRefused) {
+  const std::string toml = text("19_y_in_backward.toml");
+  build("19_in_place", toml);
+  const ProgramResult refused = check();  // nothing passes dx
+  EXPECT_EQ(refused.exit_code, 2) << refused.out;
+  EXPECT_TRUE(contains(refused.err, "got no 'dx'")) << refused.err;
+}
+
+TEST_F(SharedLaunchers, MatmulBroadcastsItsBatch) {
+  const std::string toml = text("22_matmul_batch.toml");
+  build("22_matmul_batch", replaced(toml, "formula =", "accumulates = [\"dinp\", \"dweight\"]\nformula ="));
+  const ProgramResult right = check();
+  EXPECT_EQ(right.exit_code, 0) << right.out << right.err;
+  build("22_matmul_batch", toml);  // it adds, and does not say so
+  EXPECT_EQ(check().exit_code, 1);
+}
 
 INSTANTIATE_TEST_SUITE_P(All, SharedCases, ::testing::ValuesIn(kCases),
                          [](const auto& one) { return std::string(one.param.name); });
