@@ -39,9 +39,8 @@ void Evaluation::set_cotangent(std::vector<double> values) {
   // A net goes on with the first output. Nothing is asked of the others, such as running statistics.
   const std::string first = gradient_name(recording().outputs.front().first);
   for (const auto& [name, node] : recording().cotangents)
-    state_->values.set(node, name == first
-                                 ? std::move(values)
-                                 : std::vector<double>(static_cast<std::size_t>(node.shape().count()), 0.0));
+    state_->values.set(node, name == first ? std::move(values)
+                                           : std::vector<double>(static_cast<std::size_t>(node.shape().count()), 0.0));
 }
 
 const std::vector<double>& Evaluation::gradient(const std::string& input) {

@@ -400,8 +400,7 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
                  entry.exact ? view_of(entry.exact->output(), slot(entry.to).view.shape) : TensorView(), inputs_finite))
       slot(entry.to).finite = seen->all_finite;
   const Var out{entry.to};
-  const bool backward_comes = grad_enabled() && slot(entry.to).needs_grad;
-  if (!backward_comes) tell_call(entry, nullptr, {});
+  if (!grad_enabled() || !slot(entry.to).needs_grad) tell_call(entry, nullptr, {});  // no backward will tell
   keep(std::move(entry));
   return out;
 }
