@@ -224,19 +224,38 @@ constexpr CodeText kTexts[] = {
      "where this run's values are right. Both source lines are named. (Device ptx: kernels in PTX run on the CPU.)",
      "Put __syncthreads() or __syncwarp() between the two lines, also at the end of a loop whose next turn writes what "
      "this\n"
-     "one reads. Between blocks only atomics or another launch help."},
+     "one reads. Between blocks only atomics or another launch help.",
+     nullptr,
+     "STRUCTURAL  AC601  shift simulated race                               threads of a kernel race for memory\n"
+     "  case    'shift(x=fp32[5],seed=1)'\n"
+     "  where   7 of 7 elements\n"
+     "  cause   forward: shift.cu:4: thread 59 of block 0 writes 'part' in shared memory, byte 236, which thread 4 "
+     "reads at shift.cu:5: want __syncthreads() between; 5 times"},
     {Code::ac602, "AC602", Verdict::structural, "a kernel reads memory that nothing wrote",
      "The bytes were never written: of shared memory by this block, of an output or a workspace by this launch. On a "
      "GPU\n"
      "they hold what an earlier kernel left there. (Device ptx.)",
-     "Write the element first; where a tail is not filled, give it the neutral number of what is computed from it."},
+     "Write the element first; where a tail is not filled, give it the neutral number of what is computed from it.",
+     nullptr,
+     "STRUCTURAL  AC602  shift simulated uninitialised read                 a kernel reads memory that nothing wrote\n"
+     "  case    'shift(x=fp32[5],seed=1)'\n"
+     "  where   6 of 6 elements\n"
+     "  cause   forward: shift.cu:6: reads 'part' in shared memory, byte 252, which nothing wrote (thread 0 of block "
+     "0); 5 times"},
     {Code::ac603, "AC603", Verdict::structural, "a kernel reads or writes outside its memory",
      "The address lies in no tensor, workspace or shared memory of this launch; of shared memory the line says how "
      "far\n"
      "behind its end. A GPU returns the bytes of a neighbour, or stops. (Device ptx: such reads give NaN, such writes "
      "are\n"
      "dropped, and the run goes on.)",
-     "Look at the guard of the line (>= for >), at the size of the grid, and at the bytes of dynamic shared memory."},
+     "Look at the guard of the line (>= for >), at the size of the grid, and at the bytes of dynamic shared memory.",
+     nullptr,
+     "STRUCTURAL  AC603  shift simulated out of bounds                      a kernel reads or writes outside its "
+     "memory\n"
+     "  case    'shift(x=fp32[5],seed=1)'\n"
+     "  where   6 of 6 elements\n"
+     "  cause   forward: shift.cu:3: reads 4 bytes 0 bytes behind the end of 'x', which has 20 (thread 5 of block 0); "
+     "118 times"},
     {Code::ac604, "AC604", Verdict::structural, "a barrier or warp operation that not all its threads reach",
      "A barrier at which some threads of the block do not arrive, or at which they arrive from different lines; or a\n"
      "shuffle, vote or __syncwarp whose mask names lanes that ended or wait elsewhere, or a shuffle from a lane "
@@ -244,13 +263,26 @@ constexpr CodeText kTexts[] = {
      "the mask: its result is undefined. (Device ptx.)",
      "Move the barrier or the shuffle out of the branch, let threads without work take part with a neutral number, or "
      "build\n"
-     "the mask with __ballot_sync before the branch."},
+     "the mask with __ballot_sync before the branch.",
+     nullptr,
+     "STRUCTURAL  AC604  shift simulated warp mask                          a barrier or warp operation that not all "
+     "its threads reach\n"
+     "  case    'shift(x=fp32[5],seed=1)'\n"
+     "  where   6 of 6 elements\n"
+     "  cause   forward: shift.cu:4: lane 4 shuffles from lane 5, which does not take part: the value is undefined "
+     "(thread 4 of block 0)"},
     {Code::ac605, "AC605", Verdict::structural, "a vector access that is not aligned",
      "An access of 2, 4, 8 or 16 bytes at an address that is no multiple of its size: a GPU stops with 'misaligned\n"
      "address'. (Device ptx.)",
      "Check the alignment of the pointer and of each row (a row of 33 floats makes float4 illegal), or load the head "
      "and the\n"
-     "tail by scalars."},
+     "tail by scalars.",
+     nullptr,
+     "STRUCTURAL  AC605  shift simulated misaligned                         a vector access that is not aligned\n"
+     "  case    'shift(x=fp32[5],seed=1)'\n"
+     "  where   6 of 6 elements\n"
+     "  cause   forward: shift.cu:4: reads 8 bytes at an address that is 4 bytes off a multiple of 8 (thread 0 of "
+     "block 0); 2 times"},
 };
 
 constexpr bool in_order() {

@@ -272,6 +272,7 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
     {"ampcheck.diagnose/1",
      {kEighthPower + "$AMPCHECK diagnose net.toml --json", "diagnose mlp --lr 1000 --steps 6 --json",
       "diagnose mlp --json"}},
+    {"ampcheck.audit_train/1", {"audit train rms_norm.normal_term_missing --json"}},
     {"ampcheck.audit_diagnose/1", {"audit diagnose layer_overflows healthy_clip scale_comes_down --json"}},
     {"ampcheck.trace_summary/1",
      {"train --steps 4 --lr 1000 --record a >trained; $AMPCHECK trace a --json",

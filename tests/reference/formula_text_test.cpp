@@ -291,9 +291,9 @@ TEST(FormulaText, PadPutsZerosAndRepeatTakesEachElementAgain) {
   EXPECT_EQ(rows[0][0], plain[0]);
   EXPECT_EQ(rows[0][1], plain[0]);
   EXPECT_EQ(rows[0][2], plain[1]);
-  Evaluated columns(op, "y = repeat(x, 0, 2)");
-  EXPECT_EQ(Values(columns[0].begin(), columns[0].begin() + shape[1]),
-            Values(columns[0].begin() + shape[1], columns[0].begin() + 2 * shape[1]));
+  const Values columns = Evaluated(op, "y = repeat(x, 0, 2)")[0];
+  EXPECT_EQ(Values(columns.begin(), columns.begin() + shape[1]),
+            Values(columns.begin() + shape[1], columns.begin() + 2 * shape[1]));
 }
 
 TEST(FormulaText, MatmulBroadcastsItsBatchAsNumPyDoes) {
@@ -302,8 +302,9 @@ TEST(FormulaText, MatmulBroadcastsItsBatchAsNumPyDoes) {
   const Values one_matrix = Evaluated(op, "y = reshape(x, 1, A, B) @ transpose(x)")[0];
   EXPECT_EQ(one_matrix, square);
   Evaluated both(op, "y = reshape(concat(x, x, axis=0), 2, A, B) @ reshape(transpose(x), 1, B, A)");
-  ASSERT_EQ(both[0].size(), 2 * square.size());
-  EXPECT_EQ(Values(both[0].begin(), both[0].begin() + static_cast<std::ptrdiff_t>(square.size())), square);
+  const Values twice = both[0];
+  ASSERT_EQ(twice.size(), 2 * square.size());
+  EXPECT_EQ(Values(twice.begin(), twice.begin() + static_cast<std::ptrdiff_t>(square.size())), square);
   Evaluated left(op, "y = x @ reshape(transpose(concat(x, x, axis=0)), B, 2, A) * 0 + 1");
   EXPECT_EQ(left.shape().rank, 3);
 }

@@ -236,7 +236,7 @@ TEST(Plugin, AWrongDimOrContractIsToldWithItsPlace) {
       {"row_dim, got none", [](D& d) { d.op.row_dim = nullptr; }},
       {"other_values, got count 1 and a null pointer", [](D& d) { d.attributes[0].other_values = nullptr; }},
       {"default_value, got a number that is not finite", [](D& d) { d.attributes[0].default_value = NAN; }},
-      {"contract] storage, got 1, want AC_FP32", [](D& d) { d.storage[0] = AC_FP64; }},
+      {"contract] storage, got 99, want AC_FP64, AC_FP32", [](D& d) { d.storage[0] = 99; }},
       {"contract] compute, got 1, want AC_FP32", [](D& d) { d.contract.compute = AC_FP64; }},
       {"contract] summation_depth, got -3", [](D& d) { d.contract.summation_depth = -3; }},
       {"contract, math] ulps, got 0.25",
