@@ -126,6 +126,7 @@ class PluginKernel {
     }
     for (const OutputSpec& spec : signature.outputs) {
       outputs_.push_back(spec.name);
+      to_backward_ |= spec.to_backward;
       cotangents_.push_back(gradient_name(spec.name));
       cotangent_gradients_.push_back(gradient_name(cotangents_.back()));
       output_tangents_.push_back(tangent_name(spec.name));
@@ -168,7 +169,7 @@ class PluginKernel {
     switch (direction) {
       case Direction::forward: out.outputs = arguments.list(outputs_); break;
       case Direction::backward:
-        out.outputs = arguments.list(outputs_);
+        if (to_backward_) out.outputs = arguments.list(outputs_);
         out.cotangents = arguments.list(cotangents_);
         out.gradients = arguments.list(gradients_);
         break;
@@ -177,7 +178,7 @@ class PluginKernel {
         out.output_tangents = arguments.list(output_tangents_);
         break;
       case Direction::double_backward:
-        out.outputs = arguments.list(outputs_);
+        if (to_backward_) out.outputs = arguments.list(outputs_);
         out.cotangents = arguments.list(cotangents_);
         out.gradients = arguments.list(gradients_);
         out.gradient_cotangents = arguments.list(gradient_cotangents_);
@@ -231,6 +232,7 @@ class PluginKernel {
   std::vector<std::string> inputs_, outputs_, saved_, cotangents_, gradients_, tangents_, output_tangents_,
       gradient_cotangents_, cotangent_gradients_, attributes_;
   std::size_t storage_input_ = 0;
+  bool to_backward_ = false;  ///< otherwise a call with outputs is forward's, as kernels have always told them apart
   std::mutex mutex_;
 };
 

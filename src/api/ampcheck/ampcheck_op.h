@@ -145,7 +145,7 @@ typedef struct ac_call {
   int32_t saved_count;                     /**< Of saved. */
   int32_t attribute_count;                 /**< Of attributes. */
   const ac_tensor* const* inputs;          /**< In every call. */
-  const ac_tensor* const* outputs;         /**< In forward; in backward those with AC_TO_BACKWARD, to read. */
+  const ac_tensor* const* outputs;         /**< In forward; in backward null, unless one is AC_TO_BACKWARD. */
   const ac_tensor* const* saved;           /**< Written by forward, read by the others. */
   const ac_tensor* const* cotangents;      /**< Null but in backward and double_backward. */
   const ac_tensor* const* gradients;       /**< Null but in backward and double_backward. */
