@@ -28,8 +28,12 @@ TEST_P(Planted, IsNamedWithItsOp) {
   ASSERT_EQ(trial.error, "");
   ASSERT_FALSE(trial.named.empty());
   EXPECT_EQ(info(trial.named.front()).name, info(trial.run->cause).name);
-  if (!trial.run->ops.empty()) EXPECT_TRUE(trial.op_right(trial.op)) << trial.op;
-  if (trial.run->optimum >= 0) EXPECT_EQ(trial.set_size, trial.run->optimum);
+  if (!trial.run->ops.empty()) {
+    EXPECT_TRUE(trial.op_right(trial.op)) << trial.op;
+  }
+  if (trial.run->optimum >= 0) {
+    EXPECT_EQ(trial.set_size, trial.run->optimum);
+  }
 }
 INSTANTIATE_TEST_SUITE_P(Causes, Planted,
                          ::testing::Values("layer_overflows", "mask_1e9", "no_scaler", "nan_hidden",
