@@ -152,14 +152,17 @@ TEST(PlantedKernels, AreFoundInEveryOrderAndTheirTwinsAreClean) {
       const std::vector<std::uint32_t> a = floats(bug.words_of_a);
       const Ran bad = run_text(kernel_text(bug.bad, bug.variables), a, bug.words_of_b, shape);
       const Ran good = run_text(kernel_text(bug.good, bug.variables), a, bug.words_of_b, shape);
-      if (bug.code != Code::none) EXPECT_TRUE(bad.has(bug.code, bug.words)) << schedule << "\n" << bad.text();
+      if (bug.code != Code::none) {
+        EXPECT_TRUE(bad.has(bug.code, bug.words)) << schedule << "\n" << bad.text();
+      }
       EXPECT_EQ(good.findings(), 0) << schedule << "\n" << good.text();
       bad_bits.push_back(bad.b);
       good_bits.push_back(good.b);
     }
     for (const auto& bits : good_bits) EXPECT_EQ(bits, good_bits[0]);
-    if (bug.code == Code::none)
+    if (bug.code == Code::none) {
       EXPECT_FALSE(bad_bits[1] == bad_bits[0] && bad_bits[2] == bad_bits[0] && bad_bits[3] == bad_bits[0]);
+    }
   }
 }
 
