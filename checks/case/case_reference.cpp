@@ -333,10 +333,9 @@ Interval CaseReference::interval(std::size_t form, Pass pass, const std::string&
                                  std::span<const double> held) {
   if (in_fp64() && dtype == Dtype::fp64) {
     const reference::Ball& own = ball(form, pass, name);
-    std::vector<double> values = exact_values(form_at(form), pass, node_of(form_at(form), pass, name));
-    for (std::size_t i = 0; i < held.size(); ++i) values[i] += held[i];
+    const std::vector<double> values = exact_values(form_at(form), pass, node_of(form_at(form), pass, name));
     return interval_in_fp64(
-        held.empty() ? own : evaluator(form_at(form), pass).of->added_to(own, held), values,
+        held.empty() ? own : evaluator(form_at(form), pass).of->added_to(own, held), values, held,
         form_at(form).recording.form,
         inputs_finite_ && (pass == Pass::forward || (pass == Pass::jvp ? tangents_finite_ : cotangents_finite_)));
   }
@@ -479,8 +478,10 @@ std::optional<reference::Regrouped> CaseReference::regrouped(std::size_t form, P
   if (in_fp64()) {  // as interval_in_fp64()
     out.value = exact_values(form_at(form), pass, node);
     for (std::size_t i = 0; i < out.value.size(); ++i) {
+      const double value = out.value[i];
       if (!held.empty()) out.value[i] += held[i];
-      out.radius[i] = out.radius[i] * 0x1p-29 + std::fabs(out.value[i]) * 0x1p-53;
+      const double sizes = std::fabs(out.value[i]) + (held.empty() ? 0 : std::fabs(value));
+      out.radius[i] = radius_in_fp64(out.radius[i], sizes);
     }
   }
   return out;

@@ -138,9 +138,10 @@ Interval interval_of(const reference::Ball& ball, Dtype dtype, const std::string
   return finish(ball, std::move(out), leaves_finite);
 }
 
-Interval interval_in_fp64(const reference::Ball& ball, const std::vector<double>& values, const std::string& form,
-                          bool leaves_finite) {
-  constexpr double kFinerUnit = 0x1p-29;
+double radius_in_fp64(double radius_in_fp32, double sizes) { return radius_in_fp32 * 0x1p-29 + sizes * 0x1p-53; }
+
+Interval interval_in_fp64(const reference::Ball& ball, const std::vector<double>& values, std::span<const double> held,
+                          const std::string& form, bool leaves_finite) {
   const Interval in_fp32 = interval_of(ball, Dtype::fp64, form, leaves_finite);
   Interval out;
   out.form = form;
@@ -152,19 +153,21 @@ Interval interval_in_fp64(const reference::Ball& ball, const std::vector<double>
   out.radius = numbers(n);
   out.how.assign(n, Judgement::interval);
   for (std::size_t i = 0; i < n; ++i) {
-    const double v = values[i], size = std::fabs(v), r = in_fp32.radius[i];
+    const double v = held.empty() ? values[i] : values[i] + held[i], size = std::fabs(v), r = in_fp32.radius[i];
+    const double sizes = held.empty() ? size : size + std::fabs(values[i]);
     const Judgement how = in_fp32.how.empty() ? Judgement::interval : in_fp32.how[i];
     const bool same_kind = std::isnan(v) ? std::isnan(in_fp32.value[i]) : std::isinf(v) && v == in_fp32.value[i];
     const bool flagged = ball.flags != nullptr && ball.flags[static_cast<std::ptrdiff_t>(i)] != 0;
     // The rules know fp32's range alone. Beyond it they say nothing of fp64; NaN and infinity of the inputs stay.
     const bool in_range = how == Judgement::interval && !flagged && size <= kFp32.max_finite();
     out.value[i] = v;
-    out.radius[i] = in_range ? r * kFinerUnit + size * 0x1p-53 : 0;  // values are rounded to fp64 themselves
+    out.radius[i] = in_range ? radius_in_fp64(r, sizes) : 0;
     if (!in_range) out.how[i] = same_kind && !flagged ? how : Judgement::open;
   }
   set_ends(out);
   for (std::size_t i = 0; i < n; ++i)
-    if (out.how[i] == Judgement::infinite || out.how[i] == Judgement::maybe_nan) out.low[i] = out.high[i] = values[i];
+    if (out.how[i] == Judgement::infinite || out.how[i] == Judgement::maybe_nan)
+      out.low[i] = out.high[i] = out.value[i];
   return out;
 }
 

@@ -52,11 +52,16 @@ struct Interval {
 /// The interval of a ball. `leaves_finite`: whether all inputs of the case are finite.
 Interval interval_of(const reference::Ball& ball, Dtype dtype, const std::string& form, bool leaves_finite);
 
+/// What a radius of the rules, which know fp32, bounds in fp64: 2^-53 for 2^-24, and the rounding of the value itself.
+/// `sizes`: of all numbers that were rounded to fp64 on the way to the value.
+double radius_in_fp64(double radius_in_fp32, double sizes);
+
 /// The interval of a kernel that computes in fp64, from the ball of one that computes in fp32 and from the values in
 /// more digits: rules bound errors by a multiple of the unit roundoff that grows with it, so that a radius of fp32,
-/// 2^-24, taken 2^-29 times bounds that of fp64, 2^-53. What leaves the range of fp32 is left open.
-Interval interval_in_fp64(const reference::Ball& ball, const std::vector<double>& values, const std::string& form,
-                          bool leaves_finite);
+/// 2^-24, taken 2^-29 times bounds that of fp64, 2^-53. What leaves the range of fp32 is left open. `held`: what is
+/// added to the values, with it in `ball`; or nothing.
+Interval interval_in_fp64(const reference::Ball& ball, const std::vector<double>& values, std::span<const double> held,
+                          const std::string& form, bool leaves_finite);
 
 /// Rounds ends of intervals to storage. Where that has no infinity, they stay at its largest number.
 void round_ends(Dtype dtype, std::span<double> ends);

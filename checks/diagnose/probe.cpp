@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "checks/models/bound_call.h"
+#include "checks/models/forwarding_tape.h"
 #include "checks/train/graph.h"
 #include "src/amp/autocast.h"
 #include "src/amp/error.h"
@@ -18,14 +19,11 @@ using namespace train;
 namespace {
 
 /// Remembers the inputs of one call of one forward on a graph.
-class MeetingTape final : public models::Tape {
+class MeetingTape final : public models::ForwardingTape {
  public:
   MeetingTape(models::Tape& inner, const std::string& wanted, std::optional<MetCall>& out)
-      : inner_(inner), wanted_(wanted), out_(out) {}
+      : ForwardingTape(inner), wanted_(wanted), out_(out) {}
 
-  models::Var data(const Shape& shape, std::vector<double> values) override {
-    return inner_.data(shape, std::move(values));
-  }
   models::Var parameter(const std::string& name, const Shape& shape, double offset, double scale) override {
     const models::Var out = inner_.parameter(name, shape, offset, scale);
     trained_.push_back(out.id);
@@ -37,15 +35,6 @@ class MeetingTape final : public models::Tape {
     if (name == wanted_ && !out_) remember(op, inputs, attributes);
     return inner_.call(op, inputs, attributes);
   }
-  models::Var reshape(models::Var x, const Shape& shape) override { return inner_.reshape(x, shape); }
-  models::Var take(models::Var x, const std::vector<std::int64_t>& map, const Shape& shape) override {
-    return inner_.take(x, map, shape);
-  }
-  const Shape& shape(models::Var x) const override { return inner_.shape(x); }
-  models::Var to(models::Var x, Dtype dtype) override { return inner_.to(x, dtype); }
-  Dtype dtype(models::Var x) const override { return inner_.dtype(x); }
-  AutocastDevice device() const override { return inner_.device(); }
-  void add_loss(models::Var value, double weight) override { inner_.add_loss(value, weight); }
 
  private:
   void remember(const std::string& op, const std::vector<std::pair<std::string, models::Var>>& inputs,
@@ -60,7 +49,6 @@ class MeetingTape final : public models::Tape {
     }
   }
 
-  models::Tape& inner_;
   const std::string& wanted_;
   std::optional<MetCall>& out_;
   std::vector<int> trained_;

@@ -64,10 +64,7 @@ std::string Words::left() const {
   return "";
 }
 
-Decoder::Decoder(Module module, const DecodeOptions& options)
-    : options_(options), program_(std::make_shared<Program>()) {
-  program_->text = std::move(module);
-}
+Decoder::Decoder(Module module) : program_(std::make_shared<Program>()) { program_->text = std::move(module); }
 
 void Decoder::fail(const std::string& what) const {
   ptx::fail(module().path, statement_ == nullptr ? 1 : statement_->line, what);
@@ -490,8 +487,6 @@ const Routine* Program::entry(const std::string& name) const {
   return nullptr;
 }
 
-std::shared_ptr<const Program> decode(Module module, const DecodeOptions& options) {
-  return Decoder(std::move(module), options).all();
-}
+std::shared_ptr<const Program> decode(Module module) { return Decoder(std::move(module)).all(); }
 
 }  // namespace ampcheck::ptx

@@ -43,7 +43,7 @@ bool one_of(std::string_view word, std::initializer_list<std::string_view> words
 
 class Decoder {
  public:
-  explicit Decoder(Module module, const DecodeOptions& options);
+  explicit Decoder(Module module);
   std::shared_ptr<const Program> all();
 
   // ---- for the parts ----
@@ -56,7 +56,6 @@ class Decoder {
   void want_all(const Words& words) const;
   /// The result and operands of one type.
   void results_and_values(Instruction& in, const Type& t, std::size_t values);
-  const DecodeOptions& options() const { return options_; }
   Program& program() { return *program_; }
   const Module& module() const { return program_->text; }
 
@@ -90,7 +89,6 @@ class Decoder {
   bool address_of(const std::string& name, std::uint64_t& out) const;
   Slot new_register(int bits);
 
-  DecodeOptions options_;
   std::shared_ptr<Program> program_;
   const Function* function_ = nullptr;
   std::size_t function_at_ = 0;

@@ -95,12 +95,7 @@ struct Program {
   const Routine* entry(const std::string& name) const;
 };
 
-/// How a program is made from its text.
-struct DecodeOptions {
-  bool fuse = false;  ///< mul and add of halves without .rn become one fma, as the assembler of a GPU may do
-};
-
 /// Throws PtxError with the line for an instruction that is not known, or has other operands than it wants.
-std::shared_ptr<const Program> decode(Module module, const DecodeOptions& options = {});
+std::shared_ptr<const Program> decode(Module module);
 
 }  // namespace ampcheck::ptx
