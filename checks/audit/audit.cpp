@@ -9,6 +9,7 @@
 
 #include "checks/audit/gate_audit.h"
 #include "checks/data/regimes.h"
+#include "checks/explain/diagnosis.h"
 #include "checks/run/runner.h"
 #include "src/parallel.h"
 #include "src/thread_scope.h"
@@ -43,7 +44,9 @@ void note_conviction(const CaseResult& result, Trial& trial) {
   trial.right_class = trial.exact_class || result.verdict == specimen.also;
   if (const CheckResult* check = deciding_check(result)) {
     trial.cause = check->name() + ": " + check->cause;
+    trial.wrong_cause = names_a_cause(*check);
     trial.right_cause = names_any(specimen.cause, lower(std::string(text_of(check->code).title) + "; " + check->cause));
+    trial.wrong_cause &= !trial.right_cause;
   }
 }
 
@@ -175,6 +178,7 @@ void Score::add(const Trial& trial) {
   right_class += trial.right_class;
   exact_class += trial.exact_class;
   right_cause += trial.right_cause;
+  wrong_cause += trial.wrong_cause;
   alone_trials += trial.alone_cases > 0;
   alone_found += trial.alone_convicted > 0;
   gates.resize(usual_gates().size(), 0);
@@ -210,9 +214,10 @@ Scores score(const std::vector<Trial>& trials) {
   return out;
 }
 
-bool goals_met(const Score& score) {
-  return score.share(score.found) >= kFoundGoal && score.share(score.right_class) >= kClassGoal &&
-         score.share(score.right_cause) >= kCauseGoal;
+bool goals_met(const Score& score, double cause_goal) {
+  return score.share(score.found) >= kFoundGoal && score.share(score.exact_class) >= kExactGoal &&
+         score.share(score.right_cause) >= cause_goal &&
+         static_cast<double>(score.wrong_cause) <= kWrongCauseGoal * static_cast<double>(score.found);
 }
 
 }  // namespace ampcheck::checks::zoo

@@ -43,6 +43,7 @@ struct Trial {
   bool exact_class = false;                   ///< the verdict due
   bool right_class = false;                   ///< that or the other that is right too
   bool right_cause = false;                   ///< code or words name the cause
+  bool wrong_cause = false;                   ///< they name another one: what they say is false
   std::int64_t gate_cases = 0;                ///< cases at which the usual rules were asked
   std::vector<std::int64_t> gate_rejections;  ///< by gate, of these cases
   std::vector<char> gradcheck;                ///< by rule, whether it rejects; empty beside fp32
@@ -58,7 +59,7 @@ struct Trial {
 std::vector<Trial> audit(const AuditOptions& options);
 
 struct Score {
-  std::int64_t trials = 0, found = 0, right_class = 0, exact_class = 0, right_cause = 0;
+  std::int64_t trials = 0, found = 0, right_class = 0, exact_class = 0, right_cause = 0, wrong_cause = 0;
   std::int64_t alone_trials = 0, alone_found = 0;  ///< by the formula alone
   std::vector<std::int64_t> gates;                 ///< defects that each gate rejects somewhere
   std::int64_t fp32 = 0;                           ///< trials at which gradcheck was asked
@@ -83,8 +84,9 @@ struct Scores {
 };
 Scores score(const std::vector<Trial>& trials);
 
-/// What the zoo is to show; a score below is a failure of the tool.
-inline constexpr double kFoundGoal = 0.99, kClassGoal = 0.90, kCauseGoal = 0.75;
-bool goals_met(const Score& score);
+/// What the zoo is to show, of all defects and of the unseen third; a score below is a failure of the tool.
+inline constexpr double kFoundGoal = 0.99, kExactGoal = 0.95, kCauseGoal = 0.88, kUnseenCauseGoal = 0.85;
+inline constexpr double kWrongCauseGoal = 0.03;  ///< of the findings at most
+bool goals_met(const Score& score, double cause_goal = kCauseGoal);
 
 }  // namespace ampcheck::checks::zoo

@@ -71,6 +71,11 @@ const std::vector<std::string>& gate_kinds() {
 }
 
 std::string GateRule::str() const {
+  if (finite || not_zero) {
+    GateRule plain = *this;
+    plain.finite = plain.not_zero = false;
+    return plain.str() + (finite ? ", all finite" : "") + (not_zero ? ", not all zero" : "");
+  }
   const std::string close = fmt::format("|got - want| <= {:g} + {:g} |want|", atol, rtol);
   switch (kind) {
     case Kind::close: return close;
@@ -84,6 +89,9 @@ std::string GateRule::str() const {
 }
 
 bool accepts(const GateRule& rule, const Compared& tensor) {
+  const auto zero = [](double v) { return v == 0; };
+  if (rule.finite && !std::ranges::all_of(tensor.got, [](double v) { return std::isfinite(v); })) return false;
+  if (rule.not_zero && std::ranges::all_of(tensor.got, zero) && !std::ranges::all_of(tensor.want, zero)) return false;
   switch (rule.kind) {
     case GateRule::Kind::close: return share_close(tensor, rule.rtol, rule.atol) == 1;
     case GateRule::Kind::matched: return share_close(tensor, rule.rtol, rule.atol) >= rule.limit;

@@ -28,6 +28,8 @@ struct GateRule {
     factor,  ///< max |got - want| <= limit max |eager - want| (Dao et al., tests/test_flash_attn.py: 2)
   } kind = Kind::close;
   double atol = 0, rtol = 0, limit = 0;
+  bool finite = false;    ///< an infinity or NaN of the kernel fails as well, wherever it stands
+  bool not_zero = false;  ///< an answer of zeros alone fails as well, where the reference has another number
 
   /// "|got - want| <= 10000 + 0.01 |want|"
   std::string str() const;

@@ -59,6 +59,11 @@ constexpr Activation kActivations[] = {
     {"softplus", [](double x) { return std::log1p(std::exp(x)); }, logistic},
     {"elu", [](double x) { return x > 0 ? x : std::expm1(x); }, [](double x) { return x > 0 ? 1.0 : std::exp(x); }},
     {"exp", [](double x) { return std::exp(x); }, [](double x) { return std::exp(x); }},
+    {"log", [](double x) { return std::log(x); }, [](double x) { return 1 / x; }},
+    {"sqrt", [](double x) { return std::sqrt(x); }, [](double x) { return 0.5 / std::sqrt(x); }},
+    {"rsqrt", [](double x) { return 1 / std::sqrt(x); }, [](double x) { return -0.5 / (x * std::sqrt(x)); }},
+    {"reciprocal", [](double x) { return 1 / x; }, [](double x) { return -1 / (x * x); }},
+    {"square", [](double x) { return x * x; }, [](double x) { return 2 * x; }},
 };
 
 /// The floating inputs of a case if there are one or two of the tensor's shape; empty otherwise.

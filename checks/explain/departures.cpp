@@ -445,13 +445,12 @@ Departed explained_by_departure(const WrongTensor& wrong, bool last, const std::
       const std::string& declared = departure.kind == Departure::Kind::narrowed
                                         ? std::string(name(wrong.run.op.signature.precision.compute))
                                         : wrong.run.op.signature.precision.math.name;
+      const Odds odds = odds_of(wrong, [&](std::size_t i) {
+        return Expected{departing->value[i], departing->radius[i]};
+      });
       best = {departure.code(),
-              departure.words + loss_of(wrong.run, form, wrong.pass, departure) + " " +
-                  against(declared, log10_odds(wrong.interval, wrong.got,
-                                               [&](std::size_t i) {
-                                                 return Expected{departing->value[i], departing->radius[i]};
-                                               })),
-              departure.words};
+              departure.words + loss_of(wrong.run, form, wrong.pass, departure) + " " + against(declared, odds),
+              departure.words, odds.log10};
     }
     if (best.code != Code::none) break;
   }

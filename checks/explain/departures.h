@@ -64,6 +64,7 @@ struct Departed {
   Code code = Code::none;
   std::string words = {};
   std::string departure = {};  ///< Departure::words
+  double odds = 0;             ///< log10, against the likeliest of what explains nothing
   bool refuted = false;  ///< some number lies outside of each of them: then no other probe of the tensor is one either
 };
 Departed explained_by_departure(const WrongTensor& wrong, bool last, const std::set<std::string>& known);

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <functional>
 #include <optional>
+#include <string_view>
 
 #include "checks/case/case_run.h"
 #include "checks/case/form_comparison.h"
@@ -56,7 +57,40 @@ std::string rounded_text(double factor) {
   return number_text(std::round(factor * scale) / scale);
 }
 
+/// What words begin with that describe numbers; those that say "as of" name what would look like that.
+constexpr std::string_view kDescribed[] = {"finite where",
+                                           "NaN where",
+                                           "NaN:",
+                                           "infinite:",
+                                           "the infinity of the other sign",
+                                           "not zero where",
+                                           "written as zero",
+                                           "all of it is zero",
+                                           "the sign is flipped",
+                                           "off by ",
+                                           "errors of up to",
+                                           "only ",
+                                           "in every row but",
+                                           "zero where",
+                                           "no subgradient",
+                                           "row ",
+                                           "element ",
+                                           "differs ",
+                                           "its values: "};
+
 }  // namespace
+
+bool names_a_cause(const CheckResult& check) {
+  if (is_contract_departure(check.code)) return true;
+  std::string_view words = check.cause;
+  while (!words.empty()) {
+    const std::size_t end = std::min(words.find("; "), words.size());
+    const std::string_view part = words.substr(0, end);
+    if (std::ranges::none_of(kDescribed, [&](std::string_view known) { return part.starts_with(known); })) return true;
+    words.remove_prefix(std::min(end + 2, words.size()));
+  }
+  return false;
+}
 
 bool all_zero(const std::vector<double>& got) {
   return got.size() > 1 && std::all_of(got.begin(), got.end(), [](double v) { return v == 0; });
@@ -101,6 +135,13 @@ std::string added_otherwise(const WrongTensor& wrong) {
 
 namespace {
 
+/// One number is off by some factor anyway. In fp32 it is no chance if that is one that slips in formulas have.
+std::string by_a_known_factor(double factor, const WrongTensor& wrong) {
+  const std::string origin =
+      bytes(wrong.tensor.dtype) < 4 || std::ssize(wrong.got) > 1 ? "" : factor_origin(factor, wrong);
+  return origin.empty() ? "" : "off by a factor of " + rounded_text(factor) + origin;
+}
+
 /// Words if all wrong elements are one number times the value.
 std::string by_one_factor(const WrongTensor& wrong) {
   std::vector<double> ratios;
@@ -113,6 +154,7 @@ std::string by_one_factor(const WrongTensor& wrong) {
     if (std::isfinite(g) && std::isfinite(v) && v != 0) ratios.push_back(g / v);
   }
   const bool several = ratios.size() > 3;
+  if (ratios.size() == 1 && all == 1) return by_a_known_factor(ratios.front(), wrong);
   if (!several && (ratios.size() < 2 || std::ssize(ratios) != all))
     return "";  // one number is off by some factor anyway
   const Factor factor = factor_of(ratios, wrong.interval.dtype);
@@ -379,7 +421,7 @@ std::string truncated(const WrongTensor& wrong, Notes& notes) {
     if (!mostly && (telling < fewest || right < std::ssize(cut))) continue;
     notes.truncating.insert(wrong.tensor.name);
     return fmt::format("truncated, not rounded, to {} {}", name(wrong.tensor.dtype),
-                       against("to nearest", log10_odds(interval, wrong.got, [&](std::size_t i) {
+                       against("to nearest", odds_of(wrong, [&](std::size_t i) {
                                  return Expected{cut[i], interval.radius[i]};
                                })));
   }
@@ -500,14 +542,23 @@ LowFit likeliest_low(const WrongTensor& wrong, std::span<const double> held) {
   return out;
 }
 
-std::string words_of(const WrongTensor& wrong, const LowFit& low) {
-  const std::string size = number_text(std::round(low.fit.size * 100) / 100), dtype = name(low.dtype);
-  const double odds = log10_odds(wrong.interval, wrong.got, [&](std::size_t i) {
+/// Of errors as large as those of the replays, or of the numbers of the nearest of them.
+Odds odds_of_low(const WrongTensor& wrong, const LowSums& sums) {
+  Odds out = odds_of(wrong, [&](std::size_t i) {
     double square = 0;
-    for (const std::vector<double>& replay : low.sums.replays)
-      square += std::pow(replay[i] - wrong.interval.value[i], 2) / static_cast<double>(low.sums.replays.size());
+    for (const std::vector<double>& replay : sums.replays)
+      square += std::pow(replay[i] - wrong.interval.value[i], 2) / static_cast<double>(sums.replays.size());
     return Expected{wrong.interval.value[i], std::sqrt(square)};
   });
+  for (const std::vector<double>& replay : sums.replays) {
+    const Odds one = odds_of(wrong, [&](std::size_t i) { return Expected{replay[i], wrong.interval.radius[i]}; });
+    if (one.log10 > out.log10) out = one;
+  }
+  return out;
+}
+
+std::string words_of(const WrongTensor& wrong, const LowFit& low, const Odds& odds) {
+  const std::string size = number_text(std::round(low.fit.size * 100) / 100), dtype = name(low.dtype);
   const std::string declared = against(name(wrong.run.op.signature.precision.accumulate), odds);
   switch (low.where) {
     case Lost::each:
@@ -532,14 +583,19 @@ std::string words_of(const WrongTensor& wrong, const LowFit& low) {
   return "";
 }
 
+Replayed replayed(const WrongTensor& wrong, const LowFit& low) {
+  const Odds odds = odds_of_low(wrong, low.sums);
+  return {.kind = Replayed::Kind::low_accumulation, .words = words_of(wrong, low, odds), .odds = odds.log10};
+}
+
 }  // namespace
 
-std::string surely_low_accumulation(const WrongTensor& wrong) {
+Replayed surely_low_accumulation(const WrongTensor& wrong) {
   if (wrong.tensor.shape.count() > kLargestReplay ||
       (wrong.pass != Pass::forward && wrong.run.accumulates(wrong.tensor.name)))
-    return "";
+    return {};
   const std::optional<LowFit> low = surely_low(wrong);
-  return low ? words_of(wrong, *low) : "";
+  return low ? replayed(wrong, *low) : Replayed();
 }
 
 namespace {
@@ -566,16 +622,16 @@ bool goes_one_way(const WrongTensor& wrong, const LowSums& sums) {
 
 }  // namespace
 
-std::string explained_by_low_accumulation(const WrongTensor& wrong) {
-  if (wrong.tensor.shape.count() > kLargestReplay) return "";
+Replayed explained_by_low_accumulation(const WrongTensor& wrong) {
+  if (wrong.tensor.shape.count() > kLargestReplay) return {};
   const std::vector<double> held = wrong.pass != Pass::forward && wrong.run.accumulates(wrong.tensor.name)
                                        ? wrong.run.held(wrong.tensor)
                                        : std::vector<double>();
   const LowFit low = likeliest_low(wrong, held);
-  if (!of_that_size(low.fit)) return "";
-  if (low.fit.equal < 0.75 && goes_one_way(wrong, low.sums)) return "";
-  if (low.fit.equal < 0.75 && wrong_at_exact_sums(wrong, low.form, low.scope, format(low.dtype), low.where)) return "";
-  return words_of(wrong, low);
+  if (!of_that_size(low.fit)) return {};
+  if (low.fit.equal < 0.75 && goes_one_way(wrong, low.sums)) return {};
+  if (low.fit.equal < 0.75 && wrong_at_exact_sums(wrong, low.form, low.scope, format(low.dtype), low.where)) return {};
+  return replayed(wrong, low);
 }
 
 }  // namespace ampcheck::checks

@@ -13,6 +13,10 @@ namespace ampcheck::checks {
 /// Likely cause of a failed comparison, in words; empty if nothing fits.
 std::string likely_cause(const WrongTensor& wrong);
 
+/// Whether a finding claims what the kernel does, beyond what is seen of its numbers (where they are, what they have in
+/// common): a claim may be false.
+bool names_a_cause(const CheckResult& check);
+
 /// Whether there are several numbers and all are zero: any change of a formula that leaves nothing gives them.
 bool all_zero(const std::vector<double>& got);
 
@@ -29,11 +33,11 @@ std::string dropped_terms(const WrongTensor& wrong);
 /// Words if the numbers are those of the formula, rounded toward zero on the way to a 16-bit storage; empty otherwise.
 std::string truncated(const WrongTensor& wrong, Notes& notes);
 
-/// Words if a replay of the formula that adds in order, in 16 bits, gives the tensor as the kernel wrote it; empty
-/// otherwise. Cheap, and as sure as a changed formula that gives it.
-std::string surely_low_accumulation(const WrongTensor& wrong);
+/// A short accumulator, if a replay of the formula that adds in order, in 16 bits, gives the tensor as the kernel wrote
+/// it. Cheap, and as sure as a changed formula that gives it.
+Replayed surely_low_accumulation(const WrongTensor& wrong);
 
-/// Words if accumulation in the storage type explains the failed elements of a tensor; empty otherwise.
-std::string explained_by_low_accumulation(const WrongTensor& wrong);
+/// A short accumulator, if it explains the failed elements of a tensor.
+Replayed explained_by_low_accumulation(const WrongTensor& wrong);
 
 }  // namespace ampcheck::checks

@@ -187,6 +187,10 @@ std::string outer_product(const WrongTensor& wrong) {
 
 namespace {
 
+bool is_condition(reference::Primitive p) {
+  return p == reference::Primitive::less || p == reference::Primitive::less_equal || p == reference::Primitive::equal;
+}
+
 /// Nodes of the forward that have that shape and follow from data.
 std::vector<reference::Expr> numbers_of_shape(const reference::Recording& recording, const Shape& shape) {
   std::vector<reference::Expr> out;
@@ -195,7 +199,7 @@ std::vector<reference::Expr> numbers_of_shape(const reference::Recording& record
   for (int id = 0; id <= last; ++id) {
     const reference::Node& node = recording.graph->node(id);
     if (node.shape == shape && node.primitive != reference::Primitive::constant &&
-        node.primitive != reference::Primitive::indicator)
+        node.primitive != reference::Primitive::indicator && !is_condition(node.primitive))
       out.push_back(recording.graph->at(id));
   }
   return out;

@@ -22,10 +22,18 @@ struct Origin {
 
 using Counts = std::map<std::int64_t, std::string>;  ///< with the dimensions that have them
 
-Counts extents_of(const OpCall& call) {
+/// Of dimensions with a name, and of the axes of inputs of any shape.
+Counts extents_of(const CaseRun& run) {
   Counts out;
-  for (const auto& [symbol, extent] : call.dims)
+  for (const auto& [symbol, extent] : run.call.dims)
     if (extent > 1) out[extent] += (out[extent].empty() ? "" : " or ") + symbol;
+  for (const TensorSpec& spec : run.op.signature.inputs) {
+    if (!run.call.has(spec)) continue;
+    const Shape& shape = run.call.shape(spec);
+    for (int axis = 0; axis < shape.rank; ++axis)
+      if (shape[axis] > 1 && !out.contains(shape[axis]))
+        out[shape[axis]] = fmt::format("axis {} of {}", axis, spec.name);
+  }
   return out;
 }
 
@@ -42,7 +50,8 @@ Counts products_of(const OpCall& call, bool of_equal) {
 }
 
 /// Several may be equal: each may be it.
-std::vector<Origin> origins_of(const OpCall& call) {
+std::vector<Origin> origins_of(const CaseRun& run) {
+  const OpCall& call = run.call;
   std::vector<Origin> out;
   const auto times_and_over = [&](const Counts& counts, bool root) {
     for (const auto& [n, names] : counts) {
@@ -60,7 +69,7 @@ std::vector<Origin> origins_of(const OpCall& call) {
       out.push_back({(count - 1) / count, fmt::format("{}/{}, {} being {}", n - 1, n, n, names)});
     }
   };
-  const Counts extents = extents_of(call), products = products_of(call, true);
+  const Counts extents = extents_of(run), products = products_of(call, true);
   times_and_over(extents, false);
   times_and_over(extents, true);
   times_and_over(products, false);
@@ -115,13 +124,15 @@ bool wrong_by_factor(double factor, const WrongTensor& wrong) {
 std::string factor_origin(double factor, const WrongTensor& wrong) {
   constexpr std::size_t kMost = 2;  // of more, one is right by chance
   const double u = format(wrong.interval.dtype).unit_roundoff();
+  // Of one number there is no middle one among several: it has all of its own rounding.
+  const double alone = wrong.got.size() == 1 ? wrong.interval.radius[0] / std::fabs(wrong.interval.value[0]) : 0;
   const auto given = [&](double value) {
-    return std::fabs(std::fabs(factor) - value) <= 4 * u * value &&
+    return std::fabs(std::fabs(factor) - value) <= (4 * u + alone) * value &&
            gives(std::copysign(value, factor), wrong);  // the middle one of ratios of rounded numbers
   };
   std::vector<std::string> words;
   bool power = false;
-  for (const Origin& origin : origins_of(wrong.run.call))
+  for (const Origin& origin : origins_of(wrong.run))
     if (given(origin.value)) {
       words.push_back(origin.words);
       power |= std::exp2(std::round(std::log2(origin.value))) == origin.value;

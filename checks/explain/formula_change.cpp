@@ -139,8 +139,7 @@ std::string explained_by_flushing(const WrongTensor& wrong) {
     return "";
   const double least = format(wrong.tensor.dtype).min_normal();  // or those of the storage type, on the way out
   const auto words = [&](const std::function<Expected(std::size_t)>& flushing, const char* or_else = "") {
-    return std::string("flushes subnormals") + or_else + " " +
-           against("kept", log10_odds(wrong.interval, wrong.got, flushing));
+    return std::string("flushes subnormals") + or_else + " " + against("kept", odds_of(wrong, flushing));
   };
   // 1/(1 + e^-x) is zero where e^-x overflows, and subnormal as e^x.
   const auto& nodes = wrong.run.reference.recording(wrong.run.reference.forms().front()).graph->nodes();
@@ -207,18 +206,18 @@ class BestChange {
     found_.kind = seen.narrowed ? Replayed::Kind::narrowed : Replayed::Kind::changed_formula;
     found_.of_sum = change.of_sum;
     found_.change = change.words;
-    found_.words = seen.narrowed ? change.words + " " + odds_against(changed)
-                                 : "these are the values of the formula " + change.words;
+    found_.words = "these are the values of the formula " + change.words;
+    found_.odds = HUGE_VAL;
+    if (seen.narrowed) {
+      const Odds odds = odds_of(wrong_, [&](std::size_t i) { return Expected{changed[i], wrong_.interval.radius[i]}; });
+      found_.words = change.words + " " + against(name(wrong_.run.op.signature.precision.compute), odds);
+      found_.odds = odds.log10;
+    }
     if (change.nonlinear && recording.cotangents.contains(change.leaf)) found_.words += ": not linear in the cotangent";
     return !seen.perfect();
   }
 
  private:
-  std::string odds_against(const std::vector<double>& changed) const {
-    const auto other = [&](std::size_t i) { return Expected{changed[i], wrong_.interval.radius[i]}; };
-    return against(name(wrong_.run.op.signature.precision.compute), log10_odds(wrong_.interval, wrong_.got, other));
-  }
-
   const WrongTensor& wrong_;
   const Tolerance tolerance_;
   Agreement best_;
@@ -243,26 +242,18 @@ reference::NodeNames names_in(const reference::Recording& recording, const CaseR
   return out;
 }
 
-}  // namespace
-
-Replayed explained_by_change(const WrongTensor& wrong, const std::string& only) {
-  if (wrong.pass == Pass::jvp || wrong.tensor.shape.count() > kLargestExplained ||
-      wrong.run.accumulates(wrong.tensor.name))
-    return {};
-  BestChange best(wrong);
+/// The best change from what a pass starts with.
+Replayed changed_from(const WrongTensor& wrong, Pass pass, const std::string& only, BestChange& best) {
   CaseReference& forms = wrong.run.reference;
   for (const std::size_t form : forms.forms()) {
     const reference::Recording& recording = forms.recording(form);
-    const Leaves leaves = forms.leaves(form, wrong.pass == Pass::forward ? wrong.pass : Pass::backward);
+    const Leaves leaves = forms.leaves(form, pass);
     const reference::Expr target = target_in(recording, wrong);
     if (!target.defined()) continue;
     const auto alike = [&](const std::vector<double>& values) { return best.alike(values); };
     const std::string other = only.empty() ? same_as_another(recording, leaves, wrong.pass, wrong.tensor, alike) : "";
     if (!other.empty())
       return {Replayed::Kind::changed_formula, "these are the values of another output or gradient, '" + other + "'"};
-    const std::string activation =
-        only.empty() && form == forms.forms().front() ? another_activation(wrong, alike) : "";
-    if (!activation.empty()) return {Replayed::Kind::changed_formula, activation};
     reference::for_each_change(
         *recording.graph, leaves, target, names_in(recording, wrong.run), kMost,
         [&](const reference::Change& change, const std::vector<double>& changed) {
@@ -272,6 +263,31 @@ Replayed explained_by_change(const WrongTensor& wrong, const std::string& only) 
     if (best.perfect()) break;
   }
   return best.found();
+}
+
+bool has_saved(CaseReference& forms) {
+  const std::size_t form = forms.forms().front();
+  return forms.leaves(form, Pass::backward_at_saved).size() > forms.leaves(form, Pass::backward).size();
+}
+
+}  // namespace
+
+Replayed explained_by_change(const WrongTensor& wrong, const std::string& only) {
+  if (wrong.pass == Pass::jvp || wrong.tensor.shape.count() > kLargestExplained ||
+      wrong.run.accumulates(wrong.tensor.name))
+    return {};
+  BestChange best(wrong);
+  const Pass pass = wrong.pass == Pass::forward ? wrong.pass : Pass::backward;
+  const Replayed found = changed_from(wrong, pass, only, best);
+  // A slip in the formula itself is nearer than another formula that happens to give the same.
+  if (found.kind == Replayed::Kind::changed_formula && (best.perfect() || !only.empty())) return found;
+  // A slip that backward makes alone: what forward saved is right.
+  if (pass == Pass::backward && !best.perfect() && has_saved(wrong.run.reference))
+    changed_from(wrong, Pass::backward_at_saved, only, best);
+  if (!only.empty()) return best.found();
+  const std::string activation =
+      another_activation(wrong, [&](const std::vector<double>& values) { return best.alike(values); });
+  return activation.empty() ? best.found() : Replayed{Replayed::Kind::changed_formula, activation};
 }
 
 }  // namespace ampcheck::checks

@@ -151,17 +151,8 @@ std::string few_digits(const WrongTensor& wrong, bool& of_function) {
   of_function = errors.size() >= kFewest && 5 * up >= all && 5 * up <= 4 * all &&
                 functions != std::vector<std::string>{"reciprocal"};
   if (ulps) return another + fmt::format(", or of a fast or approximate {}", fmt::join(functions, " or "));
-  std::string words =
-      fmt::format("errors of up to {:.2g} of the value, on {} of {} elements: as of a fast or approximate {}", most,
-                  errors.size(), wrong.got.size(), fmt::join(functions, " or "));
-  if (!of_function) return words;
-  double square = 0;
-  for (const double error : errors) square += error * error / static_cast<double>(errors.size());
-  const auto with_such_errors = [&](std::size_t i) {
-    return Expected{wrong.interval.value[i], std::sqrt(square) * std::fabs(wrong.interval.value[i])};
-  };
-  return words + " " +
-         against(wrong.run.op.signature.precision.math.name, log10_odds(wrong.interval, wrong.got, with_such_errors));
+  return fmt::format("errors of up to {:.2g} of the value, on {} of {} elements: as of a fast or approximate {}", most,
+                     errors.size(), wrong.got.size(), fmt::join(functions, " or "));
 }
 
 namespace {
@@ -188,6 +179,10 @@ std::string fast_function(const Standing& standing, Notes& notes, CheckResult& c
   if (departed.refuted) notes.no_departure.insert(refuted);
   if (standing.part && departed.code != Code::none) departed = explained_by_departure(wrong, true, notes.departures);
   if (departed.code == Code::none) return "";
+  if (departed.odds < kTellingOdds) {
+    notes.weak.try_emplace(check.id, Weak{departed.code, departed.words});
+    return "";
+  }
   notes.departures.insert(departed.departure);
   check.find(departed.code);
   check.cause.clear();
@@ -212,7 +207,11 @@ std::string further_cause(const WrongTensor& wrong, Notes& notes, CheckResult& c
   bool of_function = false;
   const std::string words = few_digits(wrong, of_function);
   if (!words.empty() && of_function) check.find(Code::ac304);
-  return words;
+  const auto weak = notes.weak.find(check.id);
+  if (weak == notes.weak.end()) return words;
+  if (!of_function) check.find(weak->second.code);
+  check.cause.clear();
+  return words.empty() ? weak->second.words : words + "; perhaps: " + weak->second.words;
 }
 
 /// Of a tensor that holds NaN or infinity.
@@ -230,12 +229,12 @@ std::string cause_of_non_finite(const WrongTensor& whole) {
 std::string cause_of(const WrongTensor& wrong, Notes& notes, CheckResult& check) {
   if (check.code == Code::ac102) return cause_of_non_finite(wrong);
   if (check.code == Code::ac101) return further_cause(wrong, notes, check);
-  const std::string words = explained_by_low_accumulation(wrong);
-  if (!words.empty()) {
+  const Replayed low = explained_by_low_accumulation(wrong);
+  if (low.kind != Replayed::Kind::none) {
     check.find(Code::ac301);
     check.cause.clear();
   }
-  return words;
+  return low.words;
 }
 
 bool explained_by_replays(const Notes& notes, const std::string& tensor) {
@@ -243,7 +242,7 @@ bool explained_by_replays(const Notes& notes, const std::string& tensor) {
   return replayed != notes.replayed.end() && replayed->second.back().kind != Replayed::Kind::none;
 }
 
-void explain_one(CaseRun& run, const Subject& subject, Pass pass, Notes& notes, CheckResult& check) {
+void look_further(CaseRun& run, const Subject& subject, Pass pass, Notes& notes, CheckResult& check) {
   if (check.failed == 0 || (!is_wrong_number(check.code) && check.code != Code::ac408)) return;
   const Written& tensor = *subject.tensor;
   const Code code = check.code;
@@ -253,7 +252,7 @@ void explain_one(CaseRun& run, const Subject& subject, Pass pass, Notes& notes, 
     check.cause = joined(check.cause, known->second);
     return;
   }
-  if (code == Code::ac101 && explained_by_replays(notes, tensor.name)) return;
+  if (code == Code::ac101 && !notes.weak.contains(check.id) && explained_by_replays(notes, tensor.name)) return;
   const std::vector<double> held =
       pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
   const std::vector<double> got = to_doubles(subject.got);
@@ -270,6 +269,19 @@ void explain_one(CaseRun& run, const Subject& subject, Pass pass, Notes& notes, 
   if (code == check.code && !words.empty())
     notes.further[{code, tensor.name}] = words;  // another verdict is shown probe by probe
   check.cause = joined(check.cause, words);
+}
+
+/// What was said for want of better is said again where nothing better is found.
+void explain_one(CaseRun& run, const Subject& subject, Pass pass, Notes& notes, CheckResult& check) {
+  const auto weak = notes.weak.find(check.id);
+  if (weak == notes.weak.end()) return look_further(run, subject, pass, notes, check);
+  const Weak said = weak->second;
+  check.find(Code::ac101);
+  check.cause = said.before;
+  look_further(run, subject, pass, notes, check);
+  if (check.code != Code::ac101 || check.cause != said.before) return;
+  check.find(said.code);
+  check.cause = said.words;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // two probes of a tensor are wrong by the same one.
 #pragma once
 
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
@@ -20,6 +21,15 @@ struct Replayed {
   std::string words;
   bool of_sum = false;      ///< narrowed: a sum
   std::string change = {};  ///< words of the one change of a form, by which it is found again
+  double odds = HUGE_VAL;   ///< of fewer bits: log10, against the likeliest of what explains nothing
+};
+
+/// A departure from the contract that explains the numbers, and that they do not tell from what explains nothing: said
+/// as long as nothing else explains them.
+struct Weak {
+  Code code = Code::none;
+  std::string words;
+  std::string before = {};  ///< the cause without it
 };
 
 /// Of one case; who runs the case keeps it and hands it on to those who judge and explain.
@@ -33,6 +43,7 @@ struct Notes {
   /// Tensors of which a probe refutes all departures; those tried last apart.
   std::set<std::tuple<std::string, Pass, bool>> no_departure;
   std::map<std::pair<Code, std::string>, std::string> further;  ///< by code and tensor: words of further causes
+  std::map<CheckId, Weak> weak;                                 ///< by check
 };
 
 }  // namespace ampcheck::checks

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much likelier a kernel's numbers are under another precision contract than under the declared one.
+// How much likelier a kernel's numbers are under a named cause than under what explains nothing: the declared contract,
+// one factor for all, errors of a size that is fitted to them. A cause that does not beat these says no more than they.
 #pragma once
 
 #include <functional>
 #include <span>
 #include <string>
 
-#include "checks/case/interval.h"
+#include "checks/case/wrong_tensor.h"
 
 namespace ampcheck::checks {
 
-/// Where a contract expects an element before it is stored, and how far from there its errors take it.
+/// Where a cause expects an element before it is stored, and how far from there its errors take it.
 struct Expected {
   double value, error;
 };
@@ -22,7 +23,28 @@ struct Expected {
 double log10_odds(const Interval& declared, std::span<const double> got,
                   const std::function<Expected(std::size_t)>& other);
 
-/// "(declared: fp32, 10^22 : 1 against it)"; without the ratio where it is below ten.
-std::string against(const std::string& declared, double log10_odds);
+/// What explains nothing and is likeliest all the same, with its ratio against the declared contract.
+struct Rival {
+  std::string words;
+  double log10 = 0;
+};
+
+/// The likeliest of: the declared contract; some elements off by one factor; some elements off by errors of a common
+/// size, as a share of the value or of one size for all. A fitted number costs half of log10 of the number of elements
+/// (Schwarz 1978), as it can be chosen to the data.
+Rival likeliest_rival(const WrongTensor& wrong);
+
+/// Odds of less are no evidence: 10 : 1.
+inline constexpr double kTellingOdds = 1;
+
+/// The odds of a cause against the likeliest of these.
+struct Odds {
+  double log10 = 0;
+  std::string rival = "";
+};
+Odds odds_of(const WrongTensor& wrong, const std::function<Expected(std::size_t)>& cause);
+
+/// "(declared: fp32; 10^22 : 1 against errors of no known origin)"; of odds below ten that the numbers do not tell.
+std::string against(const std::string& declared, const Odds& odds);
 
 }  // namespace ampcheck::checks

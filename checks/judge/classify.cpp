@@ -13,6 +13,7 @@
 #include "checks/explain/departures.h"
 #include "checks/explain/diagnosis.h"
 #include "checks/explain/formula_change.h"
+#include "checks/explain/odds.h"
 #include "checks/explain/places.h"
 #include "checks/judge/kinks.h"
 #include "checks/judge/overwriting_twin.h"
@@ -24,14 +25,14 @@ namespace {
 /// A wrong tensor, or some rows of one, with the answer to what is asked twice.
 struct Asked : WrongTensor {
   explicit Asked(const WrongTensor& wrong) : WrongTensor(wrong) {}
-  /// Words of surely_low_accumulation().
-  const std::string& surely_low() const {
+  /// surely_low_accumulation().
+  const Replayed& surely_low() const {
     if (!surely_low_) surely_low_ = surely_low_accumulation(*this);
     return *surely_low_;
   }
 
  private:
-  mutable std::optional<std::string> surely_low_ = {};
+  mutable std::optional<Replayed> surely_low_ = {};
 };
 
 /// A tensor and those of its rows that stand for it.
@@ -46,9 +47,11 @@ struct Suspects {
   const Asked& cheapest() const { return rows ? *rows : whole; }
 };
 
+bool is_known(const Replayed& cause) { return cause.kind != Replayed::Kind::none; }
+
 /// What replays say.
 Replayed replays(const Asked& wrong, bool one_factor) {
-  if (!one_factor && !wrong.surely_low().empty()) return {Replayed::Kind::low_accumulation, wrong.surely_low()};
+  if (!one_factor && is_known(wrong.surely_low())) return wrong.surely_low();
   Replayed out = explained_by_change(wrong);
   // In short rows a sum without its tail may be no sum at all, and a sum kept in 16 bits one that adds up in them.
   const bool open = out.kind == Replayed::Kind::none || out.kind == Replayed::Kind::changed_formula || out.of_sum;
@@ -63,8 +66,7 @@ Replayed replays(const Asked& wrong, bool one_factor) {
     }
   }
   if (out.kind != Replayed::Kind::none && !out.of_sum) return out;
-  if (const std::string words = explained_by_low_accumulation(wrong); !words.empty())
-    out = {Replayed::Kind::low_accumulation, words};
+  if (const Replayed low = explained_by_low_accumulation(wrong); is_known(low)) out = low;
   return out;
 }
 
@@ -72,10 +74,9 @@ Replayed replays(const Asked& wrong, bool one_factor) {
 Replayed confirmed(const Replayed& before, const Asked& wrong) {
   using Kind = Replayed::Kind;
   if (!before.change.empty()) return explained_by_change(wrong, before.change);
-  std::string words;
-  if (before.kind == Kind::dropped_terms) words = dropped_terms(wrong);
   if (before.kind == Kind::low_accumulation)
-    words = wrong.surely_low().empty() ? explained_by_low_accumulation(wrong) : wrong.surely_low();
+    return is_known(wrong.surely_low()) ? wrong.surely_low() : explained_by_low_accumulation(wrong);
+  const std::string words = before.kind == Kind::dropped_terms ? dropped_terms(wrong) : "";
   return words.empty() ? Replayed() : Replayed{before.kind, words};
 }
 
@@ -104,7 +105,8 @@ Departed departs(const Suspects& suspects, Notes& notes) {
   if (before != notes.replayed.end() && !before->second.empty() &&
       before->second.back().kind == Replayed::Kind::low_accumulation)
     return {};
-  if (!on_regular_lines(whole.comparison, whole.interval.shape) && !suspects.cheapest().surely_low().empty()) return {};
+  if (!on_regular_lines(whole.comparison, whole.interval.shape) && is_known(suspects.cheapest().surely_low()))
+    return {};
   const std::tuple refuted(whole.tensor.name, whole.pass, false);
   if (notes.no_departure.contains(refuted)) return {};
   Departed out = explained_by_departure(suspects.cheapest(), false, notes.departures);
@@ -194,6 +196,13 @@ void explain_in_fp64(const WrongTensor& wrong, const Suspects& suspects, Notes& 
   check.cause = check.cause.empty() ? cause.words : check.cause + "; " + cause.words;
 }
 
+/// A departure from the contract, and how much likelier it is than what explains nothing.
+struct Claim {
+  Code code = Code::none;
+  std::string words;
+  double odds = 0;
+};
+
 /// Causes that need replays, the surest first.
 void explain(const WrongTensor& wrong, Notes& notes, CheckResult& check) {
   if (!is_wrong_number(check.code)) return;
@@ -217,26 +226,28 @@ void explain(const WrongTensor& wrong, Notes& notes, CheckResult& check) {
     check.cause = words;
     return;
   }
-  if (const Departed departed = departs(suspects, notes); departed.code != Code::none) {
-    check.find(departed.code);
-    check.cause = departed.words;
-    return;
+  const Departed departed = departs(suspects, notes);
+  Claim claim{departed.code, departed.words, departed.odds};
+  if (departed.code == Code::none || departed.odds < kTellingOdds) {
+    const Replayed cause = all_zero(wrong.got) ? Replayed() : replayed_cause(suspects, notes);
+    if (cause.kind == Replayed::Kind::changed_formula || cause.kind == Replayed::Kind::dropped_terms) {
+      check.cause = check.cause.empty() ? cause.words : check.cause + "; " + cause.words;
+      return;
+    }
+    if (is_known(cause) && (claim.code == Code::none || cause.odds > claim.odds))
+      claim = {cause.kind == Replayed::Kind::narrowed ? Code::ac302 : Code::ac301, cause.words, cause.odds};
   }
-  const Replayed cause = all_zero(wrong.got) ? Replayed() : replayed_cause(suspects, notes);
-  if (cause.kind == Replayed::Kind::low_accumulation) {
-    check.find(Code::ac301);
-    check.cause = cause.words;
-  } else if (cause.kind == Replayed::Kind::narrowed) {
-    check.find(Code::ac302);
-    check.cause = cause.words;
-  } else if (cause.kind != Replayed::Kind::none)
-    check.cause = check.cause.empty() ? cause.words : check.cause + "; " + cause.words;
+  if (claim.code == Code::none) return;
+  if (claim.odds < kTellingOdds) notes.weak[check.id] = {claim.code, claim.words, check.cause};
+  check.find(claim.code);
+  check.cause = claim.words;
 }
 
 }  // namespace
 
 void classify(const WrongTensor& wrong, const std::vector<std::int64_t>& unexplained,
               const std::vector<Subject>& together, Notes& notes, CheckResult& check) {
+  notes.weak.erase(check.id);
   check.find(code_of(wrong));
   check.cause = check.code == Code::ac408 ? added_otherwise(wrong) : "";
   if (check.code == Code::ac408 && check.cause.empty()) {

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "checks/case/case_run.h"
 #include "checks/define/rows.h"
@@ -64,7 +66,12 @@ bool check_repeats_and_poison(CaseRun& run, const LaunchResult& forward, const L
   const std::int64_t size = run.gradients.empty() ? 0 : run.gradients.front().shape.count();
   const bool repeated = same(forward, poisoned) && same(first, poisoned_back);
   std::int64_t changed = 0;
+  int calls = 0;
+  std::map<std::string, int> differ;  // by tensor, of these calls
   const auto compare = [&](const LaunchResult& again, const LaunchResult& again_back) {
+    ++calls;
+    for (const auto& [before, after] : {std::pair(&forward, &again), std::pair(&first, &again_back)})
+      for (const auto& [name, tensor] : before->written) differ[name] += differing(tensor, after->written.at(name)) > 0;
     changed += compare_runs(run, forward, again, CheckId::Kind::repeats, Code::ac404, "differs from call to call");
     changed += compare_runs(run, first, again_back, CheckId::Kind::repeats, Code::ac404, "differs from call to call");
   };
@@ -73,6 +80,9 @@ bool check_repeats_and_poison(CaseRun& run, const LaunchResult& forward, const L
     const LaunchResult again = run.run_forward(forward_tensors);
     compare(again, run.run_backward(tensors));
   }
+  for (CheckResult& check : run.checks)
+    if (check.id.kind == CheckId::Kind::repeats && check.failed > 0)
+      check.cause += fmt::format("; {} of {} repeated calls differ", differ[check.id.tensor], calls);
   if (changed != 0) return false;
   const char* words = "differs with what the buffer held before";
   compare_runs(run, forward, poisoned, CheckId::Kind::poison, Code::ac401, words);

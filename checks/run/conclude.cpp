@@ -30,9 +30,29 @@ void drop_departures(std::vector<CheckResult>& checks) {
     }
 }
 
+namespace {
+
+/// A gradient that is right by the saved tensors as the kernel wrote them, and wrong by those of the formula: what the
+/// first check would have seen is measured from numbers that are wrong.
+void note_wrong_saved(std::vector<CheckResult>& checks) {
+  for (CheckResult& check : checks) {
+    if (!check.id.at_saved || check.failed > 0) continue;
+    CheckId of_formula = check.id;
+    of_formula.at_saved = false;
+    const auto twin = std::ranges::find(checks, of_formula, &CheckResult::id);
+    if (twin == checks.end() || twin->failed == 0) continue;
+    check.power.clear();
+    if (check.note.empty())
+      check.note = "follows from the saved tensors as they were written; by the formula it is outside";
+  }
+}
+
+}  // namespace
+
 void conclude(CaseRun& run, CaseResult& result) {
   settle(run);
   quote_causes(run.checks);
+  note_wrong_saved(run.checks);
   result.checks = std::move(run.checks);
   for (const CheckResult& check : result.checks)
     if (check.code != Code::none && (check.verdict > result.verdict || result.code == Code::none)) {

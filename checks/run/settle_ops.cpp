@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "checks/run/conclude.h"
@@ -36,6 +37,26 @@ void settle_contract_by_op(std::vector<CaseResult>& cases) {
     c.verdict = Verdict::bug;
     c.code = Code::ac101;
     drop_departures(c.checks);
+  }
+}
+
+void settle_intermittent(std::vector<CaseResult>& cases) {
+  const auto compares_calls = [](Code code) {
+    return code == Code::ac405 || code == Code::ac406 || code == Code::ac407 || code == Code::ac409;
+  };
+  std::set<std::string> differ;
+  for (const CaseResult& c : cases)
+    if (std::ranges::any_of(c.checks, [](const CheckResult& check) { return check.code == Code::ac404; }))
+      differ.insert(c.op);
+  for (CaseResult& c : cases) {
+    if (!differ.contains(c.op)) continue;
+    for (CheckResult& check : c.checks) {
+      if (!compares_calls(check.code)) continue;
+      check.cause = fmt::format("two calls do not agree here ({}), and calls of this op differ with the same data too",
+                                text_of(check.code).title);
+      check.find(Code::ac404);
+    }
+    if (compares_calls(c.code)) c.code = Code::ac404;
   }
 }
 

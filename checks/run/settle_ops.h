@@ -13,6 +13,10 @@ namespace ampcheck::checks {
 /// in ways that it does not explain, the few that it fits are chance.
 void settle_contract_by_op(std::vector<CaseResult>& cases);
 
+/// Of an op whose calls differ with the same data, comparisons of two calls say that again, in whatever case: rows,
+/// strides, scaled cotangents, batches. Such findings become that one.
+void settle_intermittent(std::vector<CaseResult>& cases);
+
 /// Nearly every backward follows another algebra than the derivative of its formula, and a forward that is off by
 /// little may. Where nothing else is known, the author of a kernel is told.
 void suggest_forms(std::vector<CaseResult>& cases);

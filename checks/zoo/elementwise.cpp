@@ -291,7 +291,8 @@ void add_tanh(std::vector<Specimen>& out) {
               return x < 0 ? -y : y;
             },
             tanh_slope)},
-       {"overflows", 28, "(e - 1) / (e + 1), e = exp(2x)", "x above 44", V::bug, "overflow|inf-inf|infinite",
+       {"overflows", 28, "(e - 1) / (e + 1), e = exp(2x)", "x above 44", V::bug,
+        "overflow|inf-inf|infinite|tanh as (1 - exp(-2x)) / (1 + exp(-2x))",
         unary(
             [](float x, Dtype) {
               const float e = std::exp(2 * x);

@@ -36,6 +36,7 @@ void FormulaChanges::leaf(int id) {
     }
     return;
   }
+  if (node.primitive == Primitive::indicator) mask_change(id, node);
   other_rows(id);
   const std::string what = text(id);
   const Values& from = values(id);
@@ -59,6 +60,22 @@ void FormulaChanges::leaf(int id) {
   with(id, map(from, [](double v) { return -v; }), "with the other sign of " + what);
   with(id, Values(from.size(), 0.0), "without " + what);
   with(id, Values(from.size(), 1.0), Change{.words = "with ones for " + what, .leaf = node.name, .nonlinear = true});
+}
+
+void FormulaChanges::mask_change(int id, const Node& node) {
+  with(id, Values(values(id).size(), 1.0), "without the mask: what is hidden, as the future, is seen");
+  if (node.shape.rank < 1) return;
+  const std::int64_t n = node.shape.last();
+  for (const int by : {1, -1}) {
+    const Values& from = values(id);
+    Values out = from;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const auto at = static_cast<std::int64_t>(i), neighbour = at % n - by;
+      if (neighbour >= 0 && neighbour < n) out[i] = from[static_cast<std::size_t>(at - by)];
+    }
+    with(id, std::move(out),
+         fmt::format("with a mask that is off by one: its edge is one column {}", by > 0 ? "later" : "earlier"));
+  }
 }
 
 void FormulaChanges::other_rows(int id) {

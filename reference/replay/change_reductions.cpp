@@ -3,11 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "reference/replay/formula_changes.h"
 #include "reference/replay/value_slips.h"
 
 namespace ampcheck::reference {
+
+namespace {
+
+/// The element that the numbers along an axis are reduced to, of number i.
+std::int64_t row_of(const Axis& a, std::int64_t i) { return i / (a.inner * a.n) * a.inner + i % a.inner; }
+
+}  // namespace
 
 void FormulaChanges::max_change(int id, const Node& node) {
   const Shape& shape = graph_.node(node.args[0]).shape;
@@ -18,20 +26,46 @@ void FormulaChanges::max_change(int id, const Node& node) {
     Values out(values(id).size(), -HUGE_VAL);
     for (std::size_t i = 0; i < from.size(); ++i) {
       const std::int64_t at = static_cast<std::int64_t>(i), index = at / a.inner % a.n;
-      double& most = out[static_cast<std::size_t>(at / (a.inner * a.n) * a.inner + at % a.inner)];
+      double& most = out[static_cast<std::size_t>(row_of(a, at))];
       if (index != (first ? 0 : a.n - 1)) most = std::max(most, from[i]);
     }
     with(id, std::move(out),
          fmt::format("without the {} number of the maximum of {}", first ? "first" : "last", text(node.args[0])));
   }
+  Values largest(values(id).size(), 0.0);
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    double& most = largest[static_cast<std::size_t>(row_of(a, static_cast<std::int64_t>(i)))];
+    if (std::fabs(from[i]) > std::fabs(most)) most = from[i];
+  }
+  with(id, std::move(largest),
+       fmt::format("with the number of the largest size for the maximum of {}: the sign is not looked at",
+                   text(node.args[0])));
+  for (const std::int64_t block : {4, 8, 16, 32, 64, 128, 256}) {
+    if (block >= a.n) break;
+    if (a.n % block < 2) continue;  // one number is the last
+    Values out(values(id).size(), -HUGE_VAL);
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      double& most = out[static_cast<std::size_t>(row_of(a, at))];
+      if (at / a.inner % a.n < a.n / block * block) most = std::max(most, from[i]);
+    }
+    with(id, std::move(out),
+         fmt::format("without the numbers after the last full vector of {} in the maximum of {}", block,
+                     text(node.args[0])));
+  }
 }
 
 void FormulaChanges::put_change(int id, const Node& node) {
-  Values last(values(id).size(), 0.0);
+  Values last(values(id).size(), 0.0), written = last;
   const Values& from = values(node.args[0]);
-  for (std::size_t i = 0; i < from.size(); ++i)
-    if ((*node.map)[i] >= 0) last[static_cast<std::size_t>((*node.map)[i])] = from[i];
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const std::int64_t to = (*node.map)[i];
+    if (to < 0) continue;
+    last[static_cast<std::size_t>(to)] = from[i];
+    if (from[i] != 0) written[static_cast<std::size_t>(to)] = from[i];  // who writes where something is to be added
+  }
   with(id, std::move(last), "with only the last of the terms that meet in an element");
+  with(id, std::move(written), "with only the last non-zero of the terms that meet in an element");
 }
 
 void FormulaChanges::sum_change(int id, const Node& node) {

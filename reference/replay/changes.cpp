@@ -121,7 +121,12 @@ void FormulaChanges::function_change(int id, const Node& node) {
   switch (node.primitive) {
     case Primitive::neg: with(id, values(node.args[0]), "with the other sign of " + arg()); return;
     case Primitive::square: with(id, values(node.args[0]), "with " + arg() + " not squared"); return;
-    case Primitive::sqrt: with(id, values(node.args[0]), "without the square root of " + arg()); return;
+    case Primitive::sqrt:
+      with(id, values(node.args[0]), "without the square root of " + arg());
+      for (const double eps : eps_)
+        with(id, map(values(node.args[0]), [=](double v) { return std::sqrt(v + eps); }),
+             fmt::format("with an eps of {} added to {}", eps, arg()));
+      return;
     case Primitive::rsqrt: return root_change(id, node);
     case Primitive::pow: return pow_change(id, node);
     case Primitive::log: return logarithm_change(id, node);
@@ -166,6 +171,25 @@ void FormulaChanges::terms_change(int id, const Node& node) {
   with(id, std::move(twice), "with the term " + arg(1) + " twice");
   if (node.primitive == Primitive::sub) shift_change(id, node);
   first_term(id, node);
+  if (node.primitive == Primitive::add) weights_exchanged(id, node);
+}
+
+void FormulaChanges::weights_exchanged(int id, const Node& node) {
+  std::size_t of[2] = {};
+  for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) {
+    const Node& product = graph_.node(below(node.args[k]));
+    if (product.primitive != Primitive::mul || product.shape.count() != node.shape.count()) return;
+    const auto one = [&](std::size_t m) { return graph_.node(product.args[m]).shape.count() == 1; };
+    if (one(0) == one(1)) return;
+    of[k] = one(0) ? 0 : 1;
+  }
+  const Node &a = graph_.node(below(node.args[0])), &b = graph_.node(below(node.args[1]));
+  const double of_a = values(a.args[of[0]])[0], of_b = values(b.args[of[1]])[0];
+  if (of_a == of_b || of_a == 0 || of_b == 0) return;
+  Values out = spread(node, 0);
+  const Values second = spread(node, 1);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = out[i] / of_a * of_b + second[i] / of_b * of_a;
+  with(id, std::move(out), fmt::format("with the factors {:.6g} and {:.6g} of its two terms exchanged", of_a, of_b));
 }
 
 void FormulaChanges::quotient_change(int id, const Node& node) {
@@ -206,10 +230,26 @@ void FormulaChanges::logarithm_change(int id, const Node& node) {
 
 void FormulaChanges::exponential_change(int id, const Node& node) {
   const auto arg = [&](std::size_t k) { return text(node.args[k]); };
+  tail_change(id, node);
   with(id, map(values(node.args[0]), [](double v) { return std::exp2(v); }), "with 2^v for e^v of " + arg(0));
   for (const double factor : {1.4, 1.44, 1.443, 1.4427, 1.44269})  // of 1.442695
     with(id, map(values(node.args[0]), [=](double v) { return std::exp2(factor * v); }),
          fmt::format("with 2^({} v) for e^v of {}: log2(e) is slightly off", factor, arg(0)));
+}
+
+void FormulaChanges::tail_change(int id, const Node& node) {
+  if (node.shape.rank == 0) return;
+  const std::int64_t n = node.shape.last();
+  for (const std::int64_t block : {4, 8, 16, 32, 64, 128, 256}) {
+    if (block >= n) break;
+    const std::int64_t full = n / block * block;
+    if (full == n) continue;
+    Values out = values(id);
+    for (std::size_t i = 0; i < out.size(); ++i)
+      if (static_cast<std::int64_t>(i) % n >= full) out[i] = 0;
+    with(id, std::move(out),
+         fmt::format("without {} after the last full vector of {}, in all of its sums", text(id), block));
+  }
 }
 
 void FormulaChanges::root_change(int id, const Node& node) {
@@ -300,6 +340,25 @@ void FormulaChanges::condition_change(int id, const Node& node) {
   with(id, std::move(turned),
        fmt::format("with the condition {} {} {} turned round", text(node.args[0]),
                    strict ? "<" : "<=", text(node.args[1])));
+  for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) other_mask(id, node, k);
+}
+
+void FormulaChanges::other_mask(int id, const Node& node, std::size_t k) {
+  if (graph_.node(node.args[k]).primitive == Primitive::constant) return;
+  const Values kept = spread(node, 1 - k);
+  for (const int leaf : given_) {
+    const Node& other = graph_.node(leaf);
+    if (leaf == node.args[k] || other.primitive != Primitive::input || !(other.shape == node.shape)) continue;
+    const Values& in_place = values(leaf);
+    Values out = kept;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const double a = k == 0 ? in_place[i] : kept[i], b = k == 0 ? kept[i] : in_place[i];
+      out[i] = node.primitive == Primitive::less ? a < b : a <= b;
+    }
+    with(id, std::move(out),
+         fmt::format("with the mask of another input: {} for {} in the condition {}", text(leaf), text(node.args[k]),
+                     text(id)));
+  }
 }
 
 void FormulaChanges::outside_root(int id, const Node& sum) {

@@ -82,6 +82,15 @@ class FormulaChanges {
   /// < for <=, and the condition turned round.
   void condition_change(int id, const Node& node);
 
+  /// Another leaf in the place of one side of a condition: the sign of g for that of x.
+  void other_mask(int id, const Node& node, std::size_t k);
+
+  /// a x + b y with a and b exchanged, as of a momentum that weighs the wrong one.
+  void weights_exchanged(int id, const Node& node);
+
+  /// Zero behind the last full vector, for whatever adds it up: keys that a softmax never meets.
+  void tail_change(int id, const Node& node);
+
   /// A maximum that leaves out the first or last number.
   void max_change(int id, const Node& node);
 
@@ -117,6 +126,9 @@ class FormulaChanges {
   void shift_change(int id, const Node& node);
 
   void leaf(int id);
+
+  /// A mask left out, or one column too wide or too narrow.
+  void mask_change(int id, const Node& node);
 
   /// A neighbour's or the first number along an axis.
   void other_rows(int id);

@@ -71,8 +71,34 @@ void describe(Op& op, Twist twist) {
   });
 }
 
+/// A gradient that is added to what its buffer holds, in double or through float.
+void describe_adding(Op& op, bool in_float) {
+  op.summary("y = x^2, with dx added to its buffer");
+  op.input("x", "N");
+  op.output("y");
+  op.dim("N", 35, 1025, 3000);
+  op.storage({AC_FP64});
+  op.accumulates({"dx"});
+  op.formula("y = x * x");
+  op.forward<double>([]<class T>(Type<T>, const Call& call) {
+    const auto x = call.view<const T>("x");
+    const auto y = call.view<T>("y");
+    for (std::int64_t i = 0; i < x.size(); ++i) y[i] = x[i] * x[i];
+  });
+  op.backward<double>([in_float]<class T>(Type<T>, const Call& call) {
+    const auto x = call.view<const T>("x"), dy = call.view<const T>("dy");
+    const auto dx = call.view<T>("dx");
+    for (std::int64_t i = 0; i < x.size(); ++i) {
+      const double gradient = 2 * x[i] * dy[i];
+      dx[i] += in_float ? static_cast<float>(gradient) : gradient;
+    }
+  });
+}
+
 }  // namespace
 
+AMPCHECK_OP(adds64, op) { describe_adding(op, false); }
+AMPCHECK_OP(adds64_in_float, op) { describe_adding(op, true); }
 AMPCHECK_OP(norm64, op) { describe(op, Twist::none); }
 AMPCHECK_OP(norm64_through_float, op) { describe(op, Twist::through_float); }
 AMPCHECK_OP(norm64_float_rsqrt, op) { describe(op, Twist::float_rsqrt); }

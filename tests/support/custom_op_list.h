@@ -72,6 +72,8 @@ inline constexpr CustomOpCase kCustomOps[] = {
     {"regrouped.so", "normalize", ""},
     {"regrouped.so", "normalize_below_floor", "AC101"},  // class 37: a branch of the backward
     {"regrouped.so", "running_mean", ""},
+    {"fp64.so", "adds64", ""},
+    {"fp64.so", "adds64_in_float", "AC", "", true},
     {"fp64.so", "norm64", ""},
     {"fp64.so", "norm64_through_float", "AC301", "the result goes through float", true},
     {"fp64.so", "norm64_float_rsqrt", "AC301", "something on the way is computed in float", true},

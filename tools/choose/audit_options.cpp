@@ -24,6 +24,11 @@ void add_gate_options(CLI::App* command, GateOptions& gate) {
   number("--nmse", "for gate: sum (got - want)^2 is at most this share of sum want^2", gate.nmse);
   number("--cosine", "for gate: the cosine of the angle between got and want is at least this", gate.cosine);
   number("--factor", "for gate: the largest error is at most this many times that of the built-in kernel", gate.factor);
+  text_option(command, "--preset", "NAME",
+              "for gate: the rule of a known project, on all ops or on those named: kernelbench, robust-kbench, sol, "
+              "flashinfer-bench, flashinfer-moe, flashinfer-low-bit, gpumode, ggml, torch, te, flash-attention, onnx, "
+              "cosine; all: a table of them",
+              gate.preset);
   text_option(
       command, "--rules", "FILE",
       "for gate: a TOML file with tables [fp32], [fp16], [bf16], each with atol and rtol, or with rule and limit",

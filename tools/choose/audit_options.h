@@ -15,8 +15,9 @@ namespace ampcheck::tools {
 /// A tolerance rule that `audit gate` tests; without any of its limits torch's default for the type.
 struct GateOptions {
   std::optional<double> atol, rtol, matched, mean, nmse, cosine, factor;
-  std::string rules;  ///< TOML file with a rule for each storage type
-  std::string range;  ///< data regime of the cases; empty: normal
+  std::string preset;  ///< name of a known project's rule, or "all"
+  std::string rules;   ///< TOML file with a rule for each storage type
+  std::string range;   ///< data regime of the cases; empty: normal
   bool rounded_reference = false;
 };
 

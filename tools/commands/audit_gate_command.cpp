@@ -19,6 +19,7 @@
 #include "tools/choose/selection.h"
 #include "tools/choose/user_tensors.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/gate_audits.h"
 #include "tools/report/json.h"
 #include "tools/report/numbers.h"
 #include "tools/report/output.h"
@@ -124,21 +125,16 @@ Rules rules_of_file(const std::string& path) {
   return out;
 }
 
-/// The op and its cases of one storage type.
-struct Asked {
-  const checks::OpDef* op;
-  Dtype dtype;
-  std::vector<OpCall> calls;
-};
+}  // namespace
 
-std::vector<Asked> asked_for(const AuditOptions& options) {
-  std::vector<Asked> out;
+std::vector<AskedOp> asked_ops(const AuditOptions& options) {
+  std::vector<AskedOp> out;
   const auto add = [&](const checks::OpDef* op, OpCall call) {
     if (!options.dtypes.empty() &&
         std::find(options.dtypes.begin(), options.dtypes.end(), call.storage) == options.dtypes.end())
       return;
     auto at =
-        std::find_if(out.begin(), out.end(), [&](const Asked& a) { return a.op == op && a.dtype == call.storage; });
+        std::find_if(out.begin(), out.end(), [&](const AskedOp& a) { return a.op == op && a.dtype == call.storage; });
     if (at == out.end()) at = out.insert(out.end(), {op, call.storage, {}});
     at->calls.push_back(std::move(call));
   };
@@ -165,6 +161,8 @@ std::vector<Asked> asked_for(const AuditOptions& options) {
   }
   return out;
 }
+
+namespace {
 
 std::string list_of(const std::vector<std::string>& names, std::size_t most = 3) {
   std::string out;
@@ -353,6 +351,12 @@ std::vector<GateAudit> audit_dump(const AuditOptions& options) {
   return {checks::zoo::audit_gate(op, {dumped.call}, {rule, options.gate.rounded_reference})};
 }
 
+void require_no_other_rule(const GateOptions& flags) {
+  if (flags.atol || flags.rtol || flags.matched || flags.mean || flags.nmse || flags.cosine || flags.factor ||
+      !flags.rules.empty())
+    throw UsageError("[--preset] got another rule too, want one of them");
+}
+
 }  // namespace
 
 ExitCode audit_gate_command(AuditOptions options) {
@@ -365,13 +369,18 @@ ExitCode audit_gate_command(AuditOptions options) {
   if (!options.dump.empty()) {
     if (!options.words.empty())
       throw UsageError("[--dump] got '" + options.words.front() + "' too, want none: --formula says what is audited");
+    if (!flags.preset.empty()) throw UsageError("[--preset] got --dump too, want ops: presets are tried on kernels");
     return report(audit_dump(options), options);
+  }
+  if (!flags.preset.empty()) {
+    require_no_other_rule(flags);
+    return audit_presets_command(options);
   }
   if (options.words.empty())
     throw UsageError("[audit gate] got no op, want one, a case name, or --dump FILE --formula F");
   const Rules rules = flags.rules.empty() ? Rules{} : rules_of_file(flags.rules);
   std::vector<GateAudit> audits;
-  for (const Asked& asked : asked_for(options)) {
+  for (const AskedOp& asked : asked_ops(options)) {
     if (!rules.empty() && !rules.contains(asked.dtype)) continue;
     const GateRule rule = rules.empty() ? rule_of_flags(flags, asked.dtype) : rules.at(asked.dtype);
     if (asked.op->forms.empty())

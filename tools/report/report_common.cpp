@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
 
 #include "checks/data/file_tensors.h"
 #include "checks/data/real_tensors.h"
@@ -45,8 +48,39 @@ std::string unjudged_share(std::int64_t unjudged, std::int64_t judged) {
   return fmt::format("{:.2f} %", judged == 0 ? share : std::min(std::floor(100 * share) / 100, 99.99));
 }
 
+namespace {
+
+/// Calls that a case repeated with the same data: what a tensor's comparison counts, over its elements.
+std::int64_t repeated_calls(const CaseResult& result) {
+  std::int64_t out = 0;
+  for (const CheckResult& repeats : result.checks) {
+    if (repeats.id.kind != CheckId::Kind::repeats) continue;
+    const auto values = std::ranges::find_if(result.checks, [&](const CheckResult& c) {
+      return is_of_pass(c.id) && c.id.tensor == repeats.id.tensor && !c.id.at_saved;
+    });
+    const std::int64_t elements = values == result.checks.end() ? 0 : values->compared + values->unjudged;
+    if (elements > 0) out = std::max(out, repeats.compared / elements);
+  }
+  return out;
+}
+
+/// Of the op with the fewest; 0 where calls differ.
+std::int64_t repeated_calls(const Report& report) {
+  std::map<std::string, std::int64_t> by_op;
+  for (const CaseResult& result : report.cases) {
+    by_op[result.op] += repeated_calls(result);
+    if (std::ranges::any_of(result.checks, [](const CheckResult& c) { return c.code == Code::ac404; })) return 0;
+  }
+  std::int64_t out = by_op.empty() ? 0 : INT64_MAX;
+  for (const auto& [op, calls] : by_op) out = std::min(out, calls);
+  return out;
+}
+
+}  // namespace
+
 Totals totals_of(const Report& report) {
   Totals totals;
+  totals.repeated = repeated_calls(report);
   for (const CaseResult& result : report.cases) {
     ++totals.cases;
     if (convicts(result.verdict))

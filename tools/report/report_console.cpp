@@ -204,6 +204,10 @@ std::string why_open(const Report& report) {
   return "an intermediate leaves the compute type's range there, or the formula has no value or no bound";
 }
 
+bool several_ops(const Report& report) {
+  return std::ranges::any_of(report.cases, [&](const CaseResult& c) { return c.op != report.cases.front().op; });
+}
+
 std::string closing(const Report& report, const RunFacts& facts, const Style& style) {
   const Totals totals = totals_of(report);
   std::string out = "\n";
@@ -231,6 +235,11 @@ std::string closing(const Report& report, const RunFacts& facts, const Style& st
                        certificate_text(report));
     if (!facts.hint.empty()) out += facts.hint;
   }
+  constexpr std::int64_t kFewest = 30;  // of fewer calls no rate is worth a line
+  if (totals.repeated >= kFewest)  // none in n calls: with 95 % the rate is below 3 / n (Hanley & Lippman-Hand 1983)
+    out += fmt::format("{} repeated calls{} gave the same bits: a fault in one call of {} would have shown (95 %).\n",
+                       grouped(totals.repeated), several_ops(report) ? " of each op, or more," : "",
+                       grouped(totals.repeated / 3));
   if (totals.open != 0 && totals.open != totals.elements)
     out += fmt::format("{} element{} not judged: {}.\n", grouped(totals.open), totals.open == 1 ? " was" : "s were",
                        why_open(report));
@@ -417,7 +426,10 @@ std::string console_failure(const CaseResult& result, const RunFacts& facts, con
   out += fmt::format("  case    '{}'\n", result.name);
   if (check != nullptr) {
     out += element_lines(*check) + where_line(*check);
-    if (!check->cause.empty()) out += fmt::format("  cause   {}\n", one_line(check->cause));
+    if (!check->cause.empty())
+      out += fmt::format("  cause   {}\n", one_line(check->cause));
+    else if (result.explained && is_wrong_number(check->code))
+      out += "  cause   no explanation found\n";
     if (!check->note.empty()) out += fmt::format("  note    {}\n", one_line(check->note));
   }
   if (!result.note.empty()) out += fmt::format("  note    {}\n", one_line(result.note));

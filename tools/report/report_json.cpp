@@ -63,10 +63,11 @@ Json case_json(const CaseResult& result) {
 
 Json summary_json(const Report& report, const RunFacts& facts) {
   const Totals totals = totals_of(report);
-  return {{"cases", totals.cases},     {"passed", totals.passed},     {"failed", totals.failed},
-          {"skipped", totals.skipped}, {"elements", totals.elements}, {"blind", totals.blind},
-          {"unusual", totals.unusual}, {"planned", facts.planned},    {"interrupted", report.interrupted},
-          {"sampled", totals.sampled}, {"unjudged", totals.unjudged}, {"open", totals.open}};
+  return {{"cases", totals.cases},      {"passed", totals.passed},     {"failed", totals.failed},
+          {"skipped", totals.skipped},  {"elements", totals.elements}, {"blind", totals.blind},
+          {"unusual", totals.unusual},  {"planned", facts.planned},    {"interrupted", report.interrupted},
+          {"sampled", totals.sampled},  {"unjudged", totals.unjudged}, {"open", totals.open},
+          {"repeated", totals.repeated}};
 }
 
 }  // namespace

@@ -44,6 +44,8 @@ struct Totals {
   std::int64_t open = 0;  ///< of the elements: compared with nothing, since the formula leaves their value open
   std::int64_t sampled = 0,
                unjudged = 0;  ///< cases of which rows were sampled, and the elements that were not judged there
+  /// Calls with the same data that gave the same bits, of the op that has the fewest; 0 where some differ.
+  std::int64_t repeated = 0;
 };
 Totals totals_of(const Report& report);
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "checks/audit/gate_audit.h"
 #include "checks/audit/gate_rules.h"
@@ -131,6 +132,44 @@ TEST(AuditGateCommand, TensorsOfADump) {
   EXPECT_EQ(run.exit_code, 1) << run.out << run.err;
   EXPECT_TRUE(contains(run.out, "zeros, mean, middle pass for y, dx;")) << run.out;
   EXPECT_EQ(testing::ampcheck(dump + " --factor 2").exit_code, 2) << "no kernel runs";
+}
+
+/// A rule with checks for zeros and NaN beside it.
+TEST(GateRule, LooksForZerosAndNan) {
+  const GateRule plain{.kind = Kind::matched, .atol = 1, .limit = 0.5};
+  GateRule strict = plain;
+  strict.finite = strict.not_zero = true;
+  const Compared zeros{Dtype::bf16, {0, 0}, {0.5, 0.25}, {0.5, 0.25}}, one_nan{Dtype::bf16, {1, NAN}, {1, 1}, {1, 1}},
+      right{Dtype::bf16, {0.5, 0}, {0.5, 0}, {0.5, 0}}, all_zero{Dtype::bf16, {0, 0}, {0, 0}, {0, 0}};
+  for (const Compared& t : {zeros, one_nan}) {
+    EXPECT_TRUE(accepts(plain, t));
+    EXPECT_FALSE(accepts(strict, t));
+  }
+  for (const Compared& t : {right, all_zero}) EXPECT_TRUE(accepts(strict, t));
+  EXPECT_EQ(strict.str(), "|got - want| <= 1 + 0 |want| at 50 % of the elements, all finite, not all zero");
+}
+
+TEST(AuditGateCommand, PresetsAreTheRulesOfProjects) {
+  const auto one = testing::ampcheck("audit gate --preset kernelbench mean embedding --dtype bf16 --json");
+  EXPECT_EQ(one.exit_code, 1) << one.err;
+  const auto parsed = nlohmann::json::parse(one.out);
+  ASSERT_EQ(parsed["presets"].size(), 1u);
+  const auto& line = parsed["presets"][0];
+  EXPECT_EQ(line["rule"], "|got - want| <= 0.01 + 0.01 |want|");
+  EXPECT_EQ(line["vacuous"], nlohmann::json::array({"mean"})) << "its gradient is near zero";
+  EXPECT_EQ(line["ops"], 2);
+  EXPECT_GT(line["accepted"], 2) << "planted defects pass";
+  EXPECT_GT(line["defects"], line["accepted"]);
+  const auto right = testing::ampcheck("audit gate --preset torch softmax --dtype bf16");
+  EXPECT_EQ(right.exit_code, 0) << right.out << right.err;
+  const auto all = testing::ampcheck("audit gate --preset all softmax mean");
+  EXPECT_EQ(all.exit_code, 1);
+  for (const char* words : {"kernelbench", "flash-attention", "1: mean", "at 85 % of the elements", "not all zero"})
+    EXPECT_TRUE(contains(all.out, words)) << words << all.out;
+  const auto typo = testing::ampcheck("audit gate --preset kernelbnch");
+  EXPECT_EQ(typo.exit_code, 2);
+  EXPECT_TRUE(contains(typo.err, "did you mean 'kernelbench'")) << typo.err;
+  EXPECT_EQ(testing::ampcheck("audit gate --preset torch --atol 1").exit_code, 2);
 }
 
 TEST(AuditGateCommand, RefusesWhatItDoesNotKnow) {
