@@ -263,7 +263,8 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
      {"contract softmax sum softmax.y_saved_in_bf16 --json", "contract linear --accumulate h100 --dtype fp16 --json"}},
     {"ampcheck.audit_zoo/1", {"audit zoo relu --dtype fp32 --regimes quick --json"}},
     {"ampcheck.audit_gate/1", {"audit gate relu softmax --atol 0 --rtol 0 --json"}},
-    {"ampcheck.audit_presets/1", {"audit gate --preset kernelbench mean --json", "audit gate --preset torch div --json"}},
+    {"ampcheck.audit_presets/1",
+     {"audit gate --preset kernelbench mean --json", "audit gate --preset torch div --json"}},
     {"ampcheck.audit_scaler/1", {"audit scaler torch --json"}},
     {"ampcheck.audit_scaler_log/1",
      {"train --steps 4 --shadow off --record t >trained; (cat t; echo '{\"step\": 5') >u; $AMPCHECK audit scaler --log "
