@@ -66,6 +66,12 @@ class Subject {
   virtual ~Subject() = default;
   /// These actions on a new thread, with a weight of 1. Ends behind the first error.
   virtual std::vector<Reply> run(std::span<const Action> actions) = 0;
+  /// Whether it says what the arguments of a call become.
+  virtual bool has_calls() const { return true; }
+  virtual bool has_custom() const { return true; }
+  virtual bool has_threads() const { return true; }
+  /// Whether a sequence costs next to nothing.
+  virtual bool is_fast() const { return true; }
 };
 
 /// `ampcheck`'s own autocast with a device's lists.

@@ -168,7 +168,11 @@ class Auditor {
 
   /// A10, A11 and A13, which rows do not tell.
   void judge_run() {
-    out_.results.add("A10", Outcome::passed, fmt::format("{} bytes of cast weights are kept in a region", out_.held));
+    out_.results.add(
+        "A10", Outcome::passed,
+        fmt::format(
+            "{} bytes of cast weights are kept until a region ends; an update in place inside of it is not seen",
+            out_.held));
     for (const OpRow& row : out_.rows) {
       const OpDef& op = models::op_of_call(row.op);
       if (op.plugin.empty() && !op.signature.torch_op.empty()) continue;

@@ -42,7 +42,7 @@ class Results {
   const PolicyResult& at(std::string_view code) const { return all_[place(code)]; }
   /// Keeps the worst outcome; of equal ones the first that was said, with all places.
   void add(std::string_view code, Outcome outcome, std::string says = "", std::vector<std::string> places = {});
-  /// Adds every result of `other` that was asked.
+  /// Adds every result of `other` that passed or failed: what a rule loses is no fault of who follows it.
   void add(const Results& other);
   const std::vector<PolicyResult>& all() const { return all_; }
   int count(Outcome outcome) const;

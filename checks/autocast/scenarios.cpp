@@ -69,29 +69,36 @@ void add_arguments(std::vector<Scenario>& out, const AutocastList& list) {
   }
 }
 
-/// A9: what a region leaves behind. A call after it shows its state to whoever only looks at casts.
-void add_regions(std::vector<Scenario>& out) {
-  const Action probe = call("linear", {Dtype::fp32, Dtype::fp32});
+/// A9: what a region leaves behind. A call after it shows its state to whoever only looks at casts; a product does
+/// where calls are not told, without the cache, which A10 is about.
+void add_regions(std::vector<Scenario>& out, const Subject& subject) {
+  const bool calls = subject.has_calls();
+  const Action probe = calls ? call("linear", {Dtype::fp32, Dtype::fp32}) : kUse;
+  const Action plain = {.what = Do::enter, .cache = calls}, off = {.what = Do::enter, .enabled = false, .cache = calls};
+  const auto in = [&](Dtype dtype) { return Action{.what = Do::enter, .dtype = dtype, .cache = calls}; };
+  const Action raise = {.what = Do::raise};
   const auto ask = [&](Actions actions) { out.push_back({"A9", std::move(actions)}); };
-  ask({probe, enter(Dtype::bf16), probe, kLeave, probe});
-  ask({{.what = Do::enter}, probe, kLeave});
-  ask({enter(Dtype::bf16), enter(Dtype::fp16), probe, kLeave, probe, kLeave, probe});
-  ask({enter(Dtype::fp16), {.what = Do::enter}, probe, kLeave, probe});
-  ask({enter(Dtype::bf16), off(), probe, kLeave, probe});
-  ask({enter(Dtype::bf16), off(), {.what = Do::enter}, probe, kLeave, probe, kLeave, probe});
-  ask({off(), enter(Dtype::fp16), probe, kLeave, probe});
-  ask({enter(Dtype::bf16), enter(Dtype::fp16), {.what = Do::raise}, probe});
-  ask({enter(Dtype::bf16), off(), {.what = Do::raise}, probe, enter(Dtype::fp16), probe, kLeave});
-  Action fresh = probe, handed = probe;
-  fresh.thread = Thread::fresh;
-  handed.thread = Thread::handed;
-  ask({enter(Dtype::bf16), fresh, handed, probe});
-  ask({enter(Dtype::bf16), off(), handed, fresh, kLeave, handed});
-  ask({enter(Dtype::bf16), kUse, kLeave, kUse});
+  ask({probe, in(Dtype::bf16), probe, kLeave, probe});
+  ask({plain, probe, kLeave});
+  ask({in(Dtype::bf16), in(Dtype::fp16), probe, kLeave, probe, kLeave, probe});
+  ask({in(Dtype::fp16), plain, probe, kLeave, probe});
+  ask({in(Dtype::bf16), off, probe, kLeave, probe});
+  ask({in(Dtype::bf16), off, plain, probe, kLeave, probe, kLeave, probe});
+  ask({off, in(Dtype::fp16), probe, kLeave, probe});
+  ask({in(Dtype::bf16), in(Dtype::fp16), raise, probe});
+  ask({in(Dtype::bf16), off, raise, probe, in(Dtype::fp16), probe, kLeave});
+  if (subject.has_threads()) {
+    Action fresh = probe, handed = probe;
+    fresh.thread = Thread::fresh;
+    handed.thread = Thread::handed;
+    ask({in(Dtype::bf16), fresh, handed, probe});
+    ask({in(Dtype::bf16), off, handed, fresh, kLeave, handed});
+  }
+  ask({in(Dtype::bf16), kUse, kLeave, kUse});
 }
 
 /// A10, but for what torch's rule itself loses.
-void add_cache(std::vector<Scenario>& out) {
+void add_cache(std::vector<Scenario>& out, const Subject& subject) {
   const Action first = {.what = Do::use, .no_grad = true};
   const Action handed = {.what = Do::use, .thread = Thread::handed};
   const auto ask = [&](Actions actions) { out.push_back({"A10", std::move(actions)}); };
@@ -104,11 +111,12 @@ void add_cache(std::vector<Scenario>& out) {
   ask({{.what = Do::enter, .dtype = Dtype::bf16, .cache = false}, kUse, kUpdate, kUse});
   ask({enter(Dtype::bf16), enter(Dtype::bf16), kUse, kLeave, kUse, kLeave});
   ask({enter(Dtype::fp16), kUse, {.what = Do::raise}, kUpdate, enter(Dtype::fp16), kUse});
-  ask({enter(Dtype::fp16), handed, kUse, handed});
+  if (subject.has_threads()) ask({enter(Dtype::fp16), handed, kUse, handed});
   ask({kUse, kUpdate, kUse});
 }
 
-void add_custom_ops(std::vector<Scenario>& out) {
+void add_custom_ops(std::vector<Scenario>& out, const Subject& subject) {
+  const Action probe = subject.has_calls() ? call("linear", {Dtype::fp32}) : kUse;
   for (const Dtype low : {Dtype::fp16, Dtype::bf16}) {
     const Dtype foreign = low == Dtype::fp16 ? Dtype::bf16 : Dtype::fp16;
     for (const std::optional<Dtype> cast_inputs :
@@ -116,7 +124,7 @@ void add_custom_ops(std::vector<Scenario>& out) {
       for (const Dtype input : {Dtype::fp32, low, foreign, Dtype::fp64, Dtype::i64}) {
         const Action custom = {.what = Do::custom, .inputs = {input}, .given = cast_inputs};
         out.push_back({"A11", {custom}});
-        out.push_back({"A11", {enter(low), custom, call("linear", {Dtype::fp32})}});
+        out.push_back({"A11", {enter(low), custom, probe}});
         out.push_back({"A11", {enter(low), off(), custom}});
       }
   }
@@ -124,18 +132,19 @@ void add_custom_ops(std::vector<Scenario>& out) {
 
 }  // namespace
 
-std::vector<Scenario> scenarios(const AutocastList& list, AutocastDevice device) {
-  static_cast<void>(device);
+std::vector<Scenario> scenarios(const AutocastList& list, const Subject& subject) {
   std::vector<Scenario> out;
-  add_classes(out, list);
-  add_arguments(out, list);
-  add_regions(out);
-  add_cache(out);
-  add_custom_ops(out);
+  if (subject.has_calls()) {
+    add_classes(out, list);
+    add_arguments(out, list);
+  }
+  add_regions(out, subject);
+  add_cache(out, subject);
+  if (subject.has_custom()) add_custom_ops(out, subject);
   return out;
 }
 
-std::vector<Ideal> ideals() {
+std::vector<Ideal> ideals(const Subject& subject) {
   const auto fresh = [](const std::vector<Reply>& got) {
     const Reply& last = got.back();
     return last.value == 2
@@ -147,8 +156,9 @@ std::vector<Ideal> ideals() {
                ? ""
                : "a bf16 argument becomes fp16 without a word: what is above 65504 becomes infinite";
   };
-  return {{"A10", {enter(Dtype::bf16), kUse, kUpdate, kUse}, fresh},
-          {"A4", {enter(Dtype::fp16), call("linear", {Dtype::bf16})}, exact}};
+  std::vector<Ideal> out = {{"A10", {enter(Dtype::bf16), kUse, kUpdate, kUse}, fresh}};
+  if (subject.has_calls()) out.push_back({"A4", {enter(Dtype::fp16), call("linear", {Dtype::bf16})}, exact});
+  return out;
 }
 
 }  // namespace ampcheck::checks::autocast

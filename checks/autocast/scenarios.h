@@ -16,7 +16,8 @@ struct Scenario {
   const char* code = "";
   std::vector<Action> actions = {};
 };
-std::vector<Scenario> scenarios(const AutocastList& list, AutocastDevice device);
+/// Those that the subject can be asked.
+std::vector<Scenario> scenarios(const AutocastList& list, const Subject& subject);
 
 /// What one wants beyond torch's rules.
 struct Ideal {
@@ -24,7 +25,7 @@ struct Ideal {
   std::vector<Action> actions = {};
   std::function<std::string(const std::vector<Reply>&)> judge = {};
 };
-std::vector<Ideal> ideals();
+std::vector<Ideal> ideals(const Subject& subject);
 
 struct RulesAudit {
   Results results;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
-// `ampcheck audit autocast`: of a net, a trace, lists of ops, or of the program's own autocast.
+// `ampcheck audit autocast`: of a net, a trace, lists of ops, the program's own autocast, or a program that is one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "tools/choose/as_usage.h"
 #include "tools/choose/net_choice.h"
 #include "tools/commands/audit_autocast.h"
+#include "tools/commands/autocast_program.h"
 #include "tools/commands/commands.h"
 #include "tools/report/numbers.h"
 #include "tools/report/output.h"
@@ -69,9 +70,9 @@ std::string advice_text(const NetAudit& audit) {
   }
   if (!audit.ill) return out + "No change of the policy is needed.\n";
   if (!audit.advice)
-    return out + fmt::format("No set of ops in fp32 cures what is wrong ({} sets tried).\n", audit.tried);
+    return out + fmt::format("No set of ops in fp32 cures what is wrong (sets tried: {}).\n", audit.tried);
   return out +
-         fmt::format("The smallest change that cures what is wrong ({} sets tried): {} in fp32, error {} to {}, {}.\n",
+         fmt::format("The smallest change that cures what is wrong (sets tried: {}): {} in fp32, error {} to {}, {}.\n",
                      audit.tried, ops_text(audit.advice->ops), error_text(audit.advice->error_before),
                      error_text(audit.advice->error_after), bytes_text(*audit.advice));
 }
@@ -89,21 +90,24 @@ RulesAudit own_rules(AutocastDevice device) {
   return audit_rules(*subject, autocast_list("", device), device);
 }
 
-ExitCode audit_own(const AuditOptions& options) {
+/// The program's own autocast, or `program`, which is one.
+ExitCode audit_rules_command(const AuditOptions& options, const std::string& program) {
   const AutocastDevice device = list_device("--device", options.autocast.device);
-  if (!options.autocast.torch.empty())
+  if (program.empty() && !options.autocast.torch.empty())
     throw UsageError("[--torch] got '" + options.autocast.torch +
-                     "' where ampcheck's own autocast is audited, which follows torch " + kAutocastTablesVersion);
-  const RulesAudit audit = own_rules(device);
-  const std::string list = autocast_list("", device).title;
+                     "' where ampcheck's own autocast is audited, which follows " + kAutocastTablesVersion);
+  const AutocastList list = torch_list(options.autocast.torch, device);
+  const auto subject = program.empty() ? built_in_autocast(device) : autocast_program(program);
+  const RulesAudit audit = audit_rules(*subject, list, device);
   if (options.json) {
-    Json out = head_json(audit.results, "rules", "ampcheck", list);
+    Json out = head_json(audit.results, "rules", program, list.title);
     out["sequences"] = audit.sequences;
     out["actions"] = audit.actions;
     write_stdout(json_text(out));
   } else {
+    const std::string what = program.empty() ? "ampcheck's own autocast" : "'" + program + "'";
     write_stdout(results_text(audit.results) + "\n" +
-                 verdict_text(audit.results, "ampcheck's own autocast under the rules of " + list) +
+                 verdict_text(audit.results, what + " under the rules of " + list.title) +
                  fmt::format("{} sequences of {} actions.\n", grouped(audit.sequences), grouped(audit.actions)));
   }
   return audit.results.headline() != nullptr ? ExitCode::findings : ExitCode::passed;
@@ -164,7 +168,7 @@ ExitCode audit_net_command(const AuditOptions& options, const std::string& word)
 
 ExitCode audit_autocast_command(AuditOptions options) {
   const std::vector<std::string> words = options.words;
-  if (words.empty()) return audit_own(options);
+  if (words.empty()) return audit_rules_command(options, "");
   if (words.size() > 2)
     throw UsageError("[audit autocast] got '" + words[2] +
                      "' too, want a net, a net's TOML file, a trace, a list of ops, or one or two of torch's lists");
@@ -172,11 +176,13 @@ ExitCode audit_autocast_command(AuditOptions options) {
   if (words.size() == 2 || named_list(word, options.autocast.torch, options.autocast.device))
     return audit_op_lists(options, words);
   if (is_net_name(word)) return audit_net_command(options, word);
+  if (!std::filesystem::exists(word) && word.find(' ') != std::string::npos) return audit_rules_command(options, word);
   if (!std::filesystem::exists(word)) {
     std::vector<std::string> names = {"cuda", "cpu", "xpu", "mtia", "maia"};
     for (const auto& net : checks::train::nets()) names.emplace_back(net.name);
     throw UsageError("[audit autocast] got '" + word + "'" + did_you_mean(word, names) +
-                     ", want a net, a net's TOML file, a trace, a list of ops, or torch's list as cuda or 2.6/cpu");
+                     ", want a net, a net's TOML file, a trace, a list of ops, torch's list as cuda or 2.6/cpu, or a "
+                     "program in quotes");
   }
   require_readable(word);
   const std::string bytes = as_usage([&] { return read_bytes(word, "audit autocast"); });

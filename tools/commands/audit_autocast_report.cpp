@@ -27,13 +27,13 @@ std::string places_text(const PolicyResult& r) {
   return out;
 }
 
+/// Those that are there, each once.
 std::string dtypes_text(const std::vector<Dtype>& dtypes) {
   std::string out;
-  for (std::size_t i = 0; i < dtypes.size(); ++i) {
-    const std::string word = name(dtypes[i]);
-    if (i > 0 && std::ranges::all_of(dtypes, [&](Dtype d) { return d == dtypes.front(); })) break;
-    out += (out.empty() ? "" : ",") + word;
-  }
+  for (std::size_t i = 0; i < dtypes.size(); ++i)
+    if (std::find(dtypes.begin(), dtypes.begin() + static_cast<std::ptrdiff_t>(i), dtypes[i]) ==
+        dtypes.begin() + static_cast<std::ptrdiff_t>(i))
+      out += (out.empty() ? "" : "+") + std::string(name(dtypes[i]));
   return out.empty() ? "-" : out;
 }
 
@@ -51,7 +51,7 @@ std::string results_text(const Results& results) {
                                                               : style.dim;
     out += fmt::format("  {:<4}{:<20}{}{:<10}{} {}\n", r.check->code, r.check->name, colour, name(r.outcome),
                        style.reset, r.says.empty() ? r.check->asks : r.says);
-    if (!r.places.empty()) out += fmt::format("{:35} {}\n", "", places_text(r));
+    if (!r.places.empty()) out += fmt::format("{:36} {}\n", "", places_text(r));
   }
   return out;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "checks/autocast/scenarios.h"
 #include "src/error.h"
