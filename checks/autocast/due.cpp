@@ -19,6 +19,16 @@ struct Region {
   Dtype dtype = Dtype::fp16;
 };
 
+/// Whether a promoting op refuses its arguments: what comes behind an fp32 one is not looked at. `wide`: there is one.
+bool promote_refuses(Dtype region, std::span<const Dtype> inputs, bool& wide) {
+  for (const Dtype input : inputs) {
+    if (!is_eligible(input)) continue;
+    if (input == Dtype::fp32) wide = true;
+    if (!wide && input != region) return true;
+  }
+  return false;
+}
+
 /// A cached cast: of the weight as it was.
 struct Cached {
   int value = 0;
@@ -148,16 +158,11 @@ Decision decide(CastPolicy policy, bool enabled, Dtype region, std::span<const D
       break;
     case CastPolicy::promote: {
       bool wide = false;
-      for (const Dtype input : inputs) {  // in their order: what comes behind an fp32 argument is not looked at
-        if (!is_eligible(input) || wide) continue;
-        if (input == Dtype::fp32)
-          wide = true;
-        else if (input != region) {
-          out.refused = true;
-          out.why = "a 16-bit argument of another type";
-        }
-      }
-      if (!out.refused) cast_all(wide ? Dtype::fp32 : region);
+      out.refused = promote_refuses(region, inputs, wide);
+      if (out.refused)
+        out.why = "a 16-bit argument of another type";
+      else
+        cast_all(wide ? Dtype::fp32 : region);
       break;
     }
   }

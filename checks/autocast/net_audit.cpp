@@ -71,6 +71,7 @@ class Auditor {
     judge_rows(out_.rows, subject_.device, out_.results);
     judge_run();
     try_changes();
+    try_custom_ops();
     return std::move(out_);
   }
 
@@ -166,19 +167,13 @@ class Auditor {
         fmt::format("{} ops and {} gradients have the bits of the net cast by hand", out_.rows.size(), a.size()));
   }
 
-  /// A10, A11 and A13, which rows do not tell.
+  /// A10 and A13, which rows do not tell.
   void judge_run() {
     out_.results.add(
         "A10", Outcome::passed,
         fmt::format(
             "{} bytes of cast weights are kept until a region ends; an update in place inside of it is not seen",
             out_.held));
-    for (const OpRow& row : out_.rows) {
-      const OpDef& op = models::op_of_call(row.op);
-      if (op.plugin.empty() && !op.signature.torch_op.empty()) continue;
-      out_.results.add("A11", Outcome::passed, "custom ops, with what they are handed and compute in",
-                       {fmt::format("{} {}", row.call, ampcheck::name(row.computes))});
-    }
     std::vector<std::string> wrong;
     for (const train::LiveFinding& finding : judge_.findings()) wrong.push_back(finding.call);
     for (const train::CastFinding& finding : judge_.casts()) wrong.push_back(finding.where);
@@ -241,6 +236,54 @@ class Auditor {
     if (!search.known) return;
     const Tried of = tried(search.ops);
     out_.advice = Change{search.ops, out_.error, of.error, out_.bytes, of.bytes};
+  }
+
+  /// Ops that are none of torch's, under custom_fwd with each cast_inputs.
+  void try_custom_ops() {
+    std::vector<std::string> mixed, all;
+    for (const OpRow& row : out_.rows) {
+      const OpDef& op = models::op_of_call(row.op);
+      if (!row.enabled || (op.plugin.empty() && !op.signature.torch_op.empty())) continue;
+      all.push_back(fmt::format("{} {}", row.call, ampcheck::name(row.computes)));
+      const bool takes = row.policy == CastPolicy::unlisted || row.policy == CastPolicy::promote;
+      if (takes && std::ranges::any_of(row.handed, [&](Dtype d) { return d != row.handed.front(); }))
+        mixed.push_back(row.call);
+      if (std::ranges::none_of(out_.custom, [&](const CustomTry& t) { return t.op == row.op; })) try_custom(row.op);
+    }
+    if (!mixed.empty())
+      out_.results.add("A11", Outcome::weak,
+                       mixed.front() + " is handed several dtypes and takes the widest: cast_inputs would say which",
+                       mixed);
+    else if (!all.empty())
+      out_.results.add("A11", Outcome::passed, "custom ops, and what they compute in", all);
+  }
+
+  void try_custom(const std::string& op) {
+    const Dtype foreign = subject_.dtype == Dtype::fp16 ? Dtype::bf16 : Dtype::fp16;
+    for (const std::optional<Dtype> cast_inputs :
+         {std::optional<Dtype>(), std::optional(Dtype::fp32), std::optional(subject_.dtype), std::optional(foreign),
+          std::optional(Dtype::fp64)}) {
+      CustomTry& next = out_.custom.emplace_back(CustomTry{.op = op, .cast_inputs = cast_inputs, .refused = ""});
+      try {
+        std::vector<Gradients> got;
+        for (std::int64_t batch = 0; batch < subject_.batches; ++batch) {
+          PassOptions with = options();
+          with.custom = op;
+          with.cast_inputs = cast_inputs;
+          Pass pass(with, parameters_, recordings_);
+          pass.run(batch);
+          got.push_back(pass.gradients());
+          const OpRow& row = *std::ranges::find(pass.rows(), op, &OpRow::op);
+          next.computes = row.computes;
+          next.gives = row.gives;
+        }
+        next.error = error_of(got, exact_);
+      } catch (const EnvironmentError&) {
+        throw;
+      } catch (const Error& error) {  // its contract does not take that type
+        next.refused = error.what();
+      }
+    }
   }
 
   const NetSubject& subject_;

@@ -64,6 +64,15 @@ struct Change {
   std::int64_t bytes_before = 0, bytes_after = 0;  ///< moved in one batch
 };
 
+/// A custom op under torch's custom_fwd, tried on the net.
+struct CustomTry {
+  std::string op;
+  std::optional<Dtype> cast_inputs;  ///< none: without
+  std::string refused;               ///< why it cannot run so; empty: it ran
+  Dtype computes = Dtype::fp32, gives = Dtype::fp32;
+  double error = 0;  ///< of the gradients against fp64
+};
+
 struct NetAudit {
   Results results;
   std::vector<OpRow> rows;  ///< in the order of their calls
@@ -76,6 +85,7 @@ struct NetAudit {
   std::optional<Change> advice;  ///< the smallest set of ops that cures what is wrong; none: nothing is, or no set does
   bool ill = false;              ///< something is that a policy may cure
   int tried = 0;                 ///< sets of ops
+  std::vector<CustomTry> custom;  ///< of ops that are none of torch's
 };
 
 /// Checks A1 to A4, A7, A8 and A10 to A14 of the net, on its first batches with its first weights.

@@ -52,6 +52,24 @@ class NotingTape final : public models::ForwardingTape {
   std::map<std::string, int> counts_;
 };
 
+/// One op under custom_fwd.
+class CustomTape final : public models::ForwardingTape {
+ public:
+  CustomTape(models::Tape& inner, const PassOptions& options) : ForwardingTape(inner), options_(options) {}
+
+  models::Var call(const std::string& op, const std::vector<std::pair<std::string, models::Var>>& inputs,
+                   const std::vector<std::pair<std::string, double>>& attributes = {}) override {
+    if (op != options_.custom || !autocast_state(device()).enabled) return inner_.call(op, inputs, attributes);
+    const CustomForward region(device(), options_.cast_inputs);
+    std::vector<std::pair<std::string, models::Var>> cast;
+    for (const auto& [name, var] : inputs) cast.emplace_back(name, inner_.to(var, region.input_dtype(dtype(var))));
+    return inner_.call(op, cast, attributes);
+  }
+
+ private:
+  const PassOptions& options_;
+};
+
 std::int64_t bytes_of(const TensorView& view) { return view.count() * bytes(view.dtype); }
 
 /// Fills the rows with what the graph tells of its calls.
@@ -212,6 +230,7 @@ void Pass::run(std::int64_t batch) {
     const auto classes = [&, raised = s.options.raised](const OpSignature& op) {
       return raised.contains(op.name) ? CastPolicy::fp32 : s.options.classes(op);
     };
+    if (!s.options.custom.empty()) put(std::make_unique<CustomTape>(*tape, s.options));
     if (subject.between && !s.options.by_hand) put(subject.between(*tape));
     if (s.options.by_hand || !by_hand.empty()) put(std::make_unique<ManualTape>(*tape, classes, by_hand));
     NotingTape noting(*tape, s.options.classes, s.rows);

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -24,6 +25,8 @@ struct PassOptions {
   std::set<std::string> raised;  ///< these ops in fp32, by hand
   double scale = 1;              ///< of the loss
   bool by_hand = false;          ///< every op
+  std::string custom = {};       ///< this op under custom_fwd, where autocast is on
+  std::optional<Dtype> cast_inputs = {};
 };
 
 class Pass {

@@ -67,6 +67,7 @@ TEST_F(AutocastCommand, WrongUseIsSaid) {
   expect_refused("autocast lists --torch 2.7", "want 2.1.2, 2.4.1");
   expect_refused("autocast lists --torch 2.6 --device xpu", "want 2.15.0");
   expect_refused("audit autocast mpl", "(did you mean 'mlp'?)");
+  expect_refused("audit autocast transfomer", "(did you mean 'transformer'?)");
   expect_refused("audit autocast mlp --dtype fp32", "want fp16 or bf16");
   expect_refused("audit autocast mlp --dtype fp16 --dtype bf16", "want fp16 or bf16");
   expect_refused("audit autocast a b c", "got 'c' too");
@@ -136,27 +137,43 @@ TEST_F(AutocastCommand, ItsOwnRulesPassAndANetIsHeldAgainstThem) {
   const ProgramResult fp16 = ampcheck("audit autocast transformer --batches 1");
   EXPECT_EQ(fp16.exit_code, 0) << fp16.out;
   EXPECT_TRUE(contains(fp16.out, "No change of the policy is needed.")) << fp16.out;
-  EXPECT_TRUE(contains(fp16.out, "rms_norm unlisted in torch 2.10.0")) << fp16.out;
+  EXPECT_TRUE(contains(fp16.out, "rms_norm unlisted in torch 2.1.2 to 2.10.0")) << fp16.out;
 }
 
-/// A net whose unlisted op leaves fp16: the smallest change is that op.
+/// A net whose unlisted op leaves fp16: the smallest change is that op. `first`: more of its first layer.
+std::string eighth_power(const std::string& first = "") {
+  return "data = \"random\"\nwidth = 32\n[[layers]]\ntype = \"linear\"\noutputs = 48\nname = \"a\"\n" + first +
+         "[[layers]]\ntype = \"mul\"\nof = \"a\"\nname = \"b\"\n[[layers]]\ntype = \"mul\"\nof = \"b\"\nname = \"c\"\n"
+         "[[layers]]\ntype = \"mul\"\nof = \"c\"\nname = \"d\"\n[[layers]]\ntype = \"mul\"\nof = \"d\"\n[[layers]]\n"
+         "type = \"layer_norm\"\n[[layers]]\ntype = \"linear\"\n";
+}
+
 TEST_F(AutocastCommand, ANetThatOverflowsGetsAdviceThatWasTried) {
-  const std::string net =
-      file("net.toml",
-           "data = \"random\"\nwidth = 32\n[[layers]]\ntype = \"linear\"\noutputs = 48\nname = \"a\"\n[[layers]]\n"
-           "type = \"mul\"\nof = \"a\"\nname = \"b\"\n[[layers]]\ntype = \"mul\"\nof = \"b\"\nname = \"c\"\n"
-           "[[layers]]\ntype = \"mul\"\nof = \"c\"\nname = \"d\"\n[[layers]]\ntype = \"mul\"\nof = \"d\"\n[[layers]]\n"
-           "type = \"layer_norm\"\n[[layers]]\ntype = \"linear\"\n");
+  const std::string net = file("net.toml", eighth_power());
   const json audit = result("audit autocast " + net + " --dtype fp16", 1);
   EXPECT_EQ(audit["code"], "A3");
   ASSERT_FALSE(audit["advice"].is_null()) << audit;
   EXPECT_EQ(audit["advice"]["ops"], json({"mul"}));
+  EXPECT_EQ(audit["advice"]["error_before"], "nan");
+  EXPECT_LT(audit["advice"]["error_after"], 0.01);
   EXPECT_EQ(result("audit autocast " + net + " --dtype bf16", 0)["passed"], true) << "bf16 has the range";
+}
+
+TEST_F(AutocastCommand, ARecordedRunsFaultsAreFound) {
+  const auto audit = [&](const std::string& arguments, int exit_code) {
+    EXPECT_LE(ampcheck("train --steps 2 --record " + path("t") + " " + arguments).exit_code, 1);
+    return result("audit autocast " + path("t"), exit_code);
+  };
+  EXPECT_EQ(audit("--dtype fp16 --scaler none --loss-weight 1e-6", 1)["code"], "A8") << "gradients become zero";
+  EXPECT_EQ(audit("--dtype fp16", 0)["code"], "");
+  EXPECT_EQ(audit("--dtype fp16 " + file("wide.toml", eighth_power()), 1)["code"], "A3") << "values leave fp16";
+  const json off = audit("--dtype bf16 " + file("off.toml", eighth_power("autocast = \"off\"\n")), 0);
+  EXPECT_EQ(outcome(off, "A9"), "WEAK") << "a listed op for which nothing was cast";
 }
 
 TEST_F(AutocastCommand, ARecordedRunIsReadBack) {
   const std::string run = path("run.trace");
-  ASSERT_EQ(ampcheck("train --model transformer --dtype bf16 --steps 2 --record " + run).exit_code, 0);
+  ASSERT_EQ(ampcheck("train --model conv --dtype bf16 --steps 2 --record " + run).exit_code, 0);
   const json audit = result("audit autocast " + run, 0);
   EXPECT_EQ(audit["kind"], "trace");
   for (const char* const code : {"A1", "A2", "A3", "A8"}) EXPECT_NE(outcome(audit, code), "FAILED") << code;
@@ -182,8 +199,9 @@ TEST_F(AutocastCommand, ALayerWithCastInputsIsNotAutocastsChoice) {
   ASSERT_NE(asked, std::string::npos) << shown;
   EXPECT_GT(shown.find("my_rms_norm_1", asked), asked) << shown;
   const std::size_t chosen = shown.find("\nDtypes that autocast chose by itself:\n");
-  if (chosen != std::string::npos)
+  if (chosen != std::string::npos) {
     EXPECT_EQ(shown.substr(chosen, asked - chosen).find("my_rms_norm_1"), std::string::npos) << shown;
+  }
   const json audit = result("audit autocast " + net + " --dtype bf16 --batches 1", 0);
   EXPECT_EQ(outcome(audit, "A11"), "passed");
 }

@@ -271,6 +271,7 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
       "explain ci >page; (cat page; echo Found overflow. Skip step) >log; $AMPCHECK audit scaler --log log --json"}},
     {"ampcheck.audit_autocast/1",
      {"audit autocast --json", kEighthPower + "$AMPCHECK audit autocast net.toml --json",
+      "audit autocast transformer --batches 1 --json",
       "train --steps 2 --record t >trained; $AMPCHECK audit autocast t --json"}},
     {"ampcheck.audit_autocast_list/1",
      {"version >x; printf 'softmax low\nbinary_cross_entropy\n' >l; $AMPCHECK audit autocast l --json"}},

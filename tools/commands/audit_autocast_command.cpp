@@ -77,6 +77,29 @@ std::string advice_text(const NetAudit& audit) {
                      error_text(audit.advice->error_after), bytes_text(*audit.advice));
 }
 
+std::string custom_text(const NetAudit& audit) {
+  std::string out = audit.custom.empty() ? "" : "\nCustom ops under custom_fwd, tried:\n";
+  for (const CustomTry& of : audit.custom) {
+    const std::string what =
+        fmt::format("{} {}", of.op, of.cast_inputs ? "cast_inputs=" + std::string(name(*of.cast_inputs)) : "as it is");
+    out += of.refused.empty()
+               ? fmt::format("  {:<34} computes in {}, gives {}, error {}\n", what, name(of.computes), name(of.gives),
+                             error_text(of.error))
+               : fmt::format("  {:<34} refused: {}\n", what, of.refused.substr(0, of.refused.find(" (")));
+  }
+  return out;
+}
+
+Json custom_json(const CustomTry& of) {
+  const bool ran = of.refused.empty();
+  return {{"op", of.op},
+          {"cast_inputs", of.cast_inputs ? Json(name(*of.cast_inputs)) : Json(nullptr)},
+          {"refused", of.refused},
+          {"computes", ran ? Json(name(of.computes)) : Json(nullptr)},
+          {"gives", ran ? Json(name(of.gives)) : Json(nullptr)},
+          {"error", ran ? json_number(of.error) : Json(nullptr)}};
+}
+
 Json change_json(const Change& change) {
   return {{"ops", change.ops},
           {"error_before", json_number(change.error_before)},
@@ -149,6 +172,8 @@ ExitCode audit_net_command(const AuditOptions& options, const std::string& word)
     out["ops"] = rows_json(audit.rows);
     out["tried"] = Json::array();
     for (const Change& change : audit.each) out["tried"].push_back(change_json(change));
+    out["custom"] = Json::array();
+    for (const CustomTry& of : audit.custom) out["custom"].push_back(custom_json(of));
     out["advice"] = audit.advice ? change_json(*audit.advice) : Json(nullptr);
     write_stdout(json_text(out));
   } else {
@@ -157,8 +182,8 @@ ExitCode audit_net_command(const AuditOptions& options, const std::string& word)
         fmt::format("{}{}{}: {} batches, loss scale {}{}\n\n", style.bold, heading, style.reset, subject.batches,
                     rounded_decimal(audit.scale, 6),
                     audit.halved > 0 ? fmt::format(", {} times halved until gradients were finite", audit.halved) : "");
-    text += rows_text(audit.rows) + "\n" + results_text(audit.results) + advice_text(audit) + "\n" +
-            verdict_text(audit.results, heading);
+    text += rows_text(audit.rows) + "\n" + results_text(audit.results) + custom_text(audit) + advice_text(audit) +
+            "\n" + verdict_text(audit.results, heading);
     write_stdout(text);
   }
   return audit.results.headline() != nullptr ? ExitCode::findings : ExitCode::passed;
@@ -178,8 +203,9 @@ ExitCode audit_autocast_command(AuditOptions options) {
   if (is_net_name(word)) return audit_net_command(options, word);
   if (!std::filesystem::exists(word) && word.find(' ') != std::string::npos) return audit_rules_command(options, word);
   if (!std::filesystem::exists(word)) {
-    std::vector<std::string> names = {"cuda", "cpu", "xpu", "mtia", "maia"};
+    std::vector<std::string> names;
     for (const auto& net : checks::train::nets()) names.emplace_back(net.name);
+    for (const char* const device : {"cuda", "cpu", "xpu", "mtia", "maia"}) names.emplace_back(device);
     throw UsageError("[audit autocast] got '" + word + "'" + did_you_mean(word, names) +
                      ", want a net, a net's TOML file, a trace, a list of ops, torch's list as cuda or 2.6/cpu, or a "
                      "program in quotes");

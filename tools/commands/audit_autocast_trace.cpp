@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "checks/autocast/actions.h"
 #include "checks/define/op_def.h"
 #include "src/float_format.h"
 #include "tools/choose/as_usage.h"
@@ -59,7 +60,7 @@ class Rows {
     OpRow& row = row_of(t.op);
     row.layer = t.layer;
     row.gives = row.computes = t.dtype;
-    for (const Dtype cast : casts_[t.op]) row.computes = cast;
+    for (const auto& [input, cast] : casts_[t.op]) row.computes = cast.to;
     if (t.headroom()) row.headroom = std::min(row.headroom.value_or(*t.headroom()), *t.headroom());
     if (t.local_error) {
       row.error = std::max(row.error.value_or(0), *t.local_error);
@@ -72,7 +73,8 @@ class Rows {
 
   void forward_cast(const TracedTensor& t) {
     if (op_of(t.op) == "to") return;  // which the net asked for itself
-    casts_[t.op].push_back(t.dtype);
+    for (const Dtype from : {Dtype::fp32, Dtype::fp16, Dtype::bf16})
+      if (t.from == name(from)) casts_[t.op][t.tensor] = {from, t.dtype};
     if (t.dtype == Dtype::fp32) return;
     OpRow& row = row_of(t.op);
     row.cast_elements += t.elements;
@@ -87,35 +89,38 @@ class Rows {
     row.grad_overflowed += t.overflowed;
   }
 
-  /// What the list says of the op's dtype. Of ops that take what they are handed a trace does not tell it.
-  void expect(OpRow& row) const {
+  /// What the list says of the op's dtypes. An input for which nothing was cast has the dtype that the op computes in.
+  void expect(OpRow& row) {
     const checks::OpDef* const op = checks::find_op(row.op);
     row.policy = op != nullptr ? policy_of(list_, device_, op->signature) : CastPolicy::unlisted;
     if (op == nullptr) return;
-    if (row.policy == CastPolicy::unlisted || row.policy == CastPolicy::promote) {
-      row.hazard = hazard_of(*op);
-      return;
+    if (row.policy == CastPolicy::unlisted || row.policy == CastPolicy::promote) row.hazard = hazard_of(*op);
+    const auto& casts = casts_[row.call];
+    const TypeRule gives = op->signature.outputs.front().type;
+    if (casts.empty() && gives != TypeRule::storage) return;
+    for (const TensorSpec& input : op->signature.inputs) {
+      if (input.type != TypeRule::storage) continue;
+      const auto cast = casts.find(input.name);
+      if (cast != casts.end())
+        row.handed.push_back(cast->second.from);
+      else if (!input.optional)
+        row.handed.push_back(row.computes);
     }
-    const bool low = row.policy == CastPolicy::lower_precision_fp;
-    row.due_computes = row.due_gives = low ? run_ : Dtype::fp32;
-    const TypeRule given = op->signature.outputs.front().type;
-    if (given != TypeRule::storage) row.due_gives = dtype_of(given, *row.due_computes);
-    row.computes = row.gives == *row.due_gives ? *row.due_computes : row.gives;
-    if (row.gives != *row.due_gives) row.enabled = !casts_of(row.call).empty();
+    row.due_computes = decide(row.policy, true, run_, row.handed).computes();
+    row.due_gives = dtype_of(gives, *row.due_computes);
+    row.enabled = !casts.empty() || *row.due_computes == row.computes;
   }
 
-  std::vector<Dtype> casts_of(const std::string& call) const {
-    const auto found = casts_.find(call);
-    return found == casts_.end() ? std::vector<Dtype>() : found->second;
-  }
-
+  struct Cast {
+    Dtype from = Dtype::fp32, to = Dtype::fp32;
+  };
   const Trace& trace_;
   const AutocastList& list_;
   AutocastDevice device_;
   Dtype run_;
   std::vector<OpRow> rows_;
   std::map<std::string, std::size_t> places_;
-  std::map<std::string, std::vector<Dtype>> casts_;
+  std::map<std::string, std::map<std::string, Cast>> casts_;  ///< by call and input
 };
 
 /// A listed op in another dtype, without a cast of autocast's: its region was off, which a trace does not tell from a

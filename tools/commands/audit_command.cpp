@@ -235,7 +235,8 @@ ExitCode audit_command(const AuditOptions& options) {
     if (what == "autocast") return audit_autocast_command(std::move(rest));
     return what == "gate" ? audit_gate_command(std::move(rest)) : audit_scaler_command(std::move(rest));
   }
-  if (what != "zoo") throw UsageError("[audit] got '" + what + "', want zoo, gate, scaler, autocast, train or diagnose");
+  if (what != "zoo")
+    throw UsageError("[audit] got '" + what + "', want zoo, gate, scaler, autocast, train or diagnose");
   checks::zoo::AuditOptions run;
   run.set = options.set;
   run.seeds = options.seeds;

@@ -80,11 +80,12 @@ Json json_of(const AutocastList& list, AutocastDevice device, const std::vector<
 }  // namespace
 
 AutocastDevice list_device(const std::string& flag, const std::string& word) {
+  constexpr std::array kDevices = {AutocastDevice::cuda, AutocastDevice::cpu, AutocastDevice::xpu, AutocastDevice::mtia,
+                                   AutocastDevice::maia};
   std::vector<std::string> names;
   std::string all;
-  for (int i = 0; i < kAutocastDevices; ++i) {
-    const auto device = static_cast<AutocastDevice>(i);
-    if (word == name(device) || (word.empty() && device == AutocastDevice::cuda)) return device;
+  for (const AutocastDevice device : kDevices) {
+    if (word == name(device) || word.empty()) return device;
     names.emplace_back(name(device));
     all += (all.empty() ? "" : ", ") + names.back();
   }

@@ -284,6 +284,15 @@ TEST(AutocastNet, ACustomOpsDtypesAreShown) {
   })));
   expect_code(audit, "none");
   EXPECT_EQ(audit.results.at("A11").places, std::vector<std::string>{"own_norm_1 fp32"});
+  ASSERT_EQ(audit.custom.size(), 5u) << "as it is, fp32, bf16, fp16, fp64";
+  EXPECT_EQ(audit.custom[0].computes, Dtype::fp32);
+  EXPECT_EQ(audit.custom[1].computes, Dtype::fp32);
+  EXPECT_EQ(audit.custom[2].computes, Dtype::bf16);
+  EXPECT_EQ(audit.custom[3].computes, Dtype::fp16) << "the other 16-bit type";
+  EXPECT_EQ(audit.custom[0].error, audit.custom[1].error) << "its class is fp32";
+  EXPECT_NE(audit.custom[1].error, audit.custom[2].error);
+  EXPECT_NE(audit.custom[4].refused.find("got fp64, want fp32, fp16, bf16"), std::string::npos)
+      << audit.custom[4].refused;
   EXPECT_THROW(audit_net(subject_of(class_net(all_classes), Dtype::fp32)), Error);
 }
 
