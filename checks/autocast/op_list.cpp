@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -66,6 +67,11 @@ class Reader {
     else
       read_lines();
     if (out_.order.empty()) throw Error("[" + path_ + "] ops, got none, want lines of an op and its class");
+    for (const std::string& op : out_.order)
+      if (const std::optional<CastPolicy> policy = classes_.at(op))
+        out_.list.ops[op] = *policy;
+      else
+        out_.plain.push_back(op);
     return std::move(out_);
   }
 
@@ -77,18 +83,13 @@ class Reader {
   void add(int line, std::string_view word, std::optional<CastPolicy> policy) {
     const std::string op(without_prefix(word));
     if (!is_op_name(op)) fail(line, "op, got " + quoted_text(word) + ", want a name such as softmax or softmax.int");
-    const auto known = out_.list.ops.find(op);
-    const bool there = known != out_.list.ops.end() || std::ranges::find(out_.plain, op) != out_.plain.end();
-    if (known != out_.list.ops.end() && policy && *policy != known->second)
-      fail(line, "class of " + op + ", got " + ampcheck::name(*policy) + " after " + ampcheck::name(known->second) +
+    const auto [known, fresh] = classes_.try_emplace(op, policy);
+    if (fresh) out_.order.push_back(op);
+    if (!policy) return;
+    if (known->second && *known->second != *policy)
+      fail(line, "class of " + op + ", got " + ampcheck::name(*policy) + " after " + ampcheck::name(*known->second) +
                      ", want one class");
-    if (!there) out_.order.push_back(op);
-    if (policy) {
-      out_.list.ops[op] = *policy;
-      std::erase(out_.plain, op);
-    } else if (!there) {
-      out_.plain.push_back(op);
-    }
+    known->second = policy;
   }
 
   CastPolicy policy(int line, std::string_view word) const {
@@ -141,6 +142,7 @@ class Reader {
 
   std::string_view text_;
   const std::string& path_;
+  std::map<std::string, std::optional<CastPolicy>> classes_;
   OpList out_;
 };
 

@@ -87,6 +87,18 @@ TEST_F(AutocastCommand, WrongUseIsSaid) {
   expect_refused("audit autocast " + file("j.trace", "{\"no\": 1}\n"), "j.trace");
 }
 
+/// A program that is no autocast is said to be none.
+TEST_F(AutocastCommand, AProgramThatDoesNotAnswerIsNamed) {
+  expect_refused("audit autocast 'cat /dev/null'", "'cat /dev/null' ended before it answered");
+  expect_refused("audit autocast 'echo no JSON; sleep 1'", "wants to answer with a line of JSON, got 'no JSON'");
+  expect_refused("audit autocast 'echo [1]; cat'", "wants to answer with {\"has\": [...]} to {\"hello\": 1}");
+  const std::string has = "echo \"{\\\"has\\\": []}\"; ";
+  expect_refused("audit autocast '" + has + "echo \"{}\"; sleep 1'", "(ampcheck explain autocast)");
+  expect_refused("audit autocast '" + has + "echo \"{\\\"replies\\\": []}\"; sleep 1'", "a reply for each of");
+  expect_refused("audit autocast '" + has + "echo \"{\\\"replies\\\": [{\\\"autocast\\\": \\\"fp8\\\"}]}\"; sleep 1'",
+                 "a dtype (fp32, fp16, bf16, fp64, i64), got fp8");
+}
+
 TEST_F(AutocastCommand, AUsersListIsHeldAgainstTorchs) {
   const std::string own = file("ops.csv",
                                "op,class\naten::linear,lower_precision_fp\nsoftmax,fp16\nexp,float32\n"
@@ -132,6 +144,7 @@ TEST_F(AutocastCommand, ItsOwnRulesPassAndANetIsHeldAgainstThem) {
   const json net = result("audit autocast mlp --dtype bf16 --batches 1", 0);
   for (const char* const code : {"A1", "A2", "A3", "A5", "A6", "A7", "A8", "A9", "A11", "A13"})
     EXPECT_EQ(outcome(net, code), "passed") << code;
+  for (const char* const code : {"A12", "A14"}) EXPECT_EQ(outcome(net, code), "passed") << "its ops never changed";
   EXPECT_TRUE(net["advice"].is_null());
   for (const json& op : net["ops"]) EXPECT_EQ(op["by_hand"], "same") << op;
   const ProgramResult fp16 = ampcheck("audit autocast transformer --batches 1");

@@ -96,6 +96,7 @@ TEST(AutocastLists, ReleasesDifferAsTheirTorchesDo) {
     EXPECT_EQ(std::ssize(autocast_list(release, AutocastDevice::cuda).ops), cuda) << release;
     EXPECT_EQ(std::ssize(autocast_list(release, AutocastDevice::cpu).ops), cpu) << release;
   }
+  EXPECT_EQ("torch " + std::string(autocast_releases(AutocastDevice::cuda).back()), kAutocastTablesVersion);
   EXPECT_THROW(autocast_list("1.9", AutocastDevice::cuda), Error);
   EXPECT_THROW(autocast_list("2.6", AutocastDevice::maia), Error) << "asked of the newest alone";
 }
