@@ -62,14 +62,14 @@ void add_autocast_options(CLI::App* command, AuditOptions& o) {
 }  // namespace
 
 void add_options(CLI::App* command, AuditOptions& o) {
-  add_words(command, "WHAT", o.words,
-            "zoo, then ops, kernels (softmax.dot_missing) or patterns, without: all; or gate, then ops or case "
-            "names. For ops of a library or TOML file: gate, then this file; or scaler; or autocast, then a net, a "
-            "net's TOML file, a trace, a list of ops, or one or two "
-            "of torch's lists (cuda, 2.6/cpu); or train, then ops or kernels, "
-            "without: all, and defects of steps and healthy runs; or diagnose, then planted runs or causes (D5), "
-            "without: all",
-            Words::some);
+  add_words(
+      command, "WHAT", o.words,
+      "zoo, then ops, kernels (softmax.dot_missing) or patterns, without: all; or gate, then ops or case names. For "
+      "ops of a library or TOML file: gate, then this file; or scaler; or autocast, then a net, a net's TOML file, "
+      "a trace, a list of ops, one or two of torch's lists (cuda, 2.6/cpu), or a program that is an autocast, "
+      "without: ampcheck's own; or train, then ops or kernels, without: all, and defects of steps and healthy "
+      "runs; or diagnose, then planted runs or causes (D5), without: all",
+      Words::some);
   add_set_options(command, o);
   add_jobs_option(command, o.jobs);
   add_isolation_options(command, o, "for gate: seconds that a call of a library's kernel may take (60)");

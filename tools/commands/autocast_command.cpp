@@ -58,8 +58,8 @@ std::string text_of(const AutocastList& list, AutocastDevice device, const std::
                          wrapped(ops));
   }
   out += "\n  Every other op is unlisted: it runs in the dtypes that it is handed.\n";
-  if (const std::string_view safe = safe_form("binary_cross_entropy"); !list.of(CastPolicy::banned).empty())
-    out += fmt::format("  In place of binary_cross_entropy: {}.\n", safe);
+  for (const std::string_view op : chosen(list, CastPolicy::banned, patterns))
+    out += fmt::format("  In place of {}: {}.\n", op, safe_form(op));
   return out;
 }
 
