@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // Facts asked of each release: which operators its dispatcher has under autocast's keys, and from 2.4 on CUDA's classes
-// in its header, which are those of the newest. The CPU's classes were executed in the newest alone.
+// in its header, which are those of the newest. The CPU's classes were executed in 2.4.1, 2.6.0, 2.10.0, 2.13.0 and
+// 2.15.0. What else there is of 2.1.2, 2.8.0 and 2.12.0 is taken to be as in the newest.
 #include "src/amp/autocast_versions.h"
 
 #include <algorithm>
