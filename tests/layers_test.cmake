@@ -16,7 +16,7 @@ set(headers_src Eigen boost ampcheck_ops.inc)  # src knows no op
 set(headers_kernels Eigen boost)               # they never pass through nvcc
 # The rooms of a layer, in the order in which one may know another: each may include itself, files that stand in the layer's
 # own folder, and the rooms named here. CONTRIBUTING.md says what each holds.
-set(rooms_checks define ops doors models zoo data case explain reach judge run train audit scaler stacks diagnose)
+set(rooms_checks define ops doors models zoo data case explain reach judge run train audit scaler stacks diagnose autocast)
 set(checks_define_sees "")
 set(checks_ops_sees define)
 set(checks_doors_sees define)
@@ -33,6 +33,7 @@ set(checks_train_sees define doors models data case judge run)
 set(checks_scaler_sees "")
 set(checks_stacks_sees define doors data case explain judge run scaler)
 set(checks_diagnose_sees define ops models zoo train)
+set(checks_autocast_sees define models train diagnose)
 set(rooms_reference graph text ball replay certify)
 set(reference_graph_sees "")
 set(reference_text_sees graph)

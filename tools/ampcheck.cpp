@@ -61,6 +61,7 @@ struct RunCommand {
   ExitCode operator()(TrainOptions& o) const { return train_command(o); }
   ExitCode operator()(TraceOptions& o) const { return trace_command(o); }
   ExitCode operator()(DiagnoseOptions& o) const { return diagnose_command(o); }
+  ExitCode operator()(AutocastListsOptions& o) const { return autocast_command(o); }
   ExitCode operator()(FactsOptions& o) const { return facts_command(o); }
   ExitCode operator()(MemoryOptions& o) const { return memory_command(o); }
   ExitCode operator()(DoctorOptions& o) const { return doctor_command(o); }

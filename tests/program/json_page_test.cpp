@@ -271,6 +271,13 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
       "u "
       "--rule deepspeed --json",
       "explain ci >page; (cat page; echo Found overflow. Skip step) >log; $AMPCHECK audit scaler --log log --json"}},
+    {"ampcheck.audit_autocast/1",
+     {"audit autocast --json", kEighthPower + "$AMPCHECK audit autocast net.toml --json",
+      "audit autocast transformer --batches 1 --json",
+      "train --steps 2 --record t >trained; $AMPCHECK audit autocast t --json"}},
+    {"ampcheck.audit_autocast_list/1",
+     {"version >x; printf 'softmax low\nbinary_cross_entropy\n' >l; $AMPCHECK audit autocast l --json"}},
+    {"ampcheck.autocast_lists/1", {"autocast lists --json"}},
     {"ampcheck.train/1",
      {"train --steps 3 --grad-penalty 0.1 --json", "train --steps 4 --lr 1000 --json",
       "train --scaler none --optimizer adam --loss-weight 1e-6 --steps 3 --json"}},

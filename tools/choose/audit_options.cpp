@@ -53,15 +53,28 @@ void add_scaler_options(CLI::App* command, ScalerAuditOptions& scaler) {
        [&scaler](const std::string& text) { parse_columns(text, scaler.columns); });
 }
 
+void add_autocast_options(CLI::App* command, AuditOptions& o) {
+  text_option(command, "--torch", "VERSION", "for autocast: the release whose lists count (the newest that is known)",
+              o.autocast.torch);
+  text_option(command, "--device", "D", "for autocast: whose lists: cuda (default), cpu, xpu, mtia or maia",
+              o.autocast.device);
+  add_whole(command, "--batches", "for autocast: how many batches of a net are run (2)", o.autocast.batches);
+  each(command, "--scale", "X", "for autocast: the loss scale of a net's gradients (65536 for fp16, 1 for bf16)",
+       [&o](const std::string& t) { o.autocast.scale = parse_positive("--scale", t); });
+  text_option(command, "--data", "DIR", "for autocast: folder with the data of the nets", o.data);
+}
+
 }  // namespace
 
 void add_options(CLI::App* command, AuditOptions& o) {
-  add_words(command, "WHAT", o.words,
-            "zoo, then ops, kernels (softmax.dot_missing) or patterns, without: all; or gate, then ops or case "
-            "names. For ops of a library or TOML file: gate, then this file; or scaler; or train, then ops or kernels, "
-            "without: all, and defects of steps and healthy runs; or diagnose, then planted runs or causes (D5), "
-            "without: all",
-            Words::some);
+  add_words(
+      command, "WHAT", o.words,
+      "zoo, then ops, kernels (softmax.dot_missing) or patterns, without: all; or gate, then ops or case names. For "
+      "ops of a library or TOML file: gate, then this file; or scaler; or autocast, then a net, a net's TOML file, "
+      "a trace, a list of ops, one or two of torch's lists (cuda, 2.6/cpu), or a program that is an autocast, "
+      "without: ampcheck's own; or train, then ops or kernels, without: all, and defects of steps and healthy "
+      "runs; or diagnose, then planted runs or causes (D5), without: all",
+      Words::some);
   add_set_options(command, o);
   add_jobs_option(command, o.jobs);
   add_isolation_options(command, o, "for gate: seconds that a call of a library's kernel may take (60)");
@@ -69,6 +82,7 @@ void add_options(CLI::App* command, AuditOptions& o) {
            "for zoo, train and diagnose: show every kernel or run, what should be found and what was found");
   add_gate_options(command, o.gate);
   add_scaler_options(command, o.scaler);
+  add_autocast_options(command, o);
   add_dump_options(command, o);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options of audit zoo, audit gate and audit scaler.
+// Options of audit zoo, audit gate, audit scaler and audit autocast.
 #pragma once
 
 #include <map>
@@ -28,11 +28,19 @@ struct ScalerAuditOptions {
   std::map<std::string, std::string> columns = {};  ///< name in the file -> quantity
 };
 
+/// Whose lists `audit autocast` holds against what it is given, and how much of a net it runs.
+struct AutocastAuditOptions {
+  std::string torch = {}, device = {};  ///< empty: the newest; cuda
+  int batches = 2;
+  double scale = 0;  ///< of the loss; 0: 2^16 for fp16, 1 for bf16
+};
+
 struct AuditOptions : CaseOptions, IsolationOptions, DumpOptions {
   int jobs = 0;
   bool verbose = false;
   GateOptions gate = {};
   ScalerAuditOptions scaler = {};
+  AutocastAuditOptions autocast = {};
 };
 void add_options(CLI::App* command, AuditOptions& o);
 

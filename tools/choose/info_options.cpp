@@ -104,6 +104,12 @@ void add_options(CLI::App* command, TraceOptions& o) {
   add_trace_output(command, o.reports);
 }
 
+void add_options(CLI::App* command, AutocastListsOptions& o) {
+  add_words(command, "WHAT", o.words, "lists, then ops or patterns such as '*softmax*', without: all", Words::some);
+  text_option(command, "--torch", "VERSION", "the release (the newest that is known)", o.torch);
+  text_option(command, "--device", "D", "whose lists: cuda (default), cpu, xpu, mtia or maia", o.device);
+}
+
 void add_options(CLI::App* command, FactsOptions& o) {
   text_option(command, "--data", "DIR", "folder with digits and text", o.data);
   add_flag(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options of the commands that show something or write an example: formats, mma, explain, new, trace, facts, doctor,
-// version.
+// Options of the commands that show something or write an example: formats, mma, explain, new, trace, autocast, facts,
+// doctor, version.
 #pragma once
 
 #include <optional>
@@ -64,6 +64,12 @@ struct TraceOptions : CommonOptions {
   std::vector<ReportFile> reports = {};
 };
 void add_options(CLI::App* command, TraceOptions& o);
+
+struct AutocastListsOptions : CommonOptions {
+  std::vector<std::string> words = {};  ///< "lists", then ops or none
+  std::string torch = {}, device = {};  ///< empty: the newest; cuda
+};
+void add_options(CLI::App* command, AutocastListsOptions& o);
 
 struct FactsOptions : CommonOptions {
   std::string data = {};  ///< folder of digits and text; empty: the installed one

@@ -19,8 +19,8 @@ namespace ampcheck::tools {
 using AnyOptions =
     std::variant<ListOptions, CheckOptions, ReplayOptions, CertifyOptions, FormatsOptions, MmaOptions, ExplainOptions,
                  NewOptions, CompareOptions, KernelGateOptions, AcceptOptions, ReviewOptions, MergeOptions,
-                 ContractOptions, AuditOptions, TrainOptions, TraceOptions, DiagnoseOptions, FactsOptions,
-                 MemoryOptions, ConfigOptions, CompletionOptions, DoctorOptions, VersionOptions>;
+                 ContractOptions, AuditOptions, TrainOptions, TraceOptions, DiagnoseOptions, AutocastListsOptions,
+                 FactsOptions, MemoryOptions, ConfigOptions, CompletionOptions, DoctorOptions, VersionOptions>;
 
 /// Reads a command line, and the settings of ampcheck.toml. Text for the user (help) is returned in `help`, and nothing
 /// is to be run then. Throws UsageError with "did you mean" for whatever is unknown.

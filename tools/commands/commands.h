@@ -36,12 +36,16 @@ ExitCode audit_command(const AuditOptions& options);
 ExitCode audit_gate_command(AuditOptions options);
 /// `audit scaler`: a log, or a rule or program (options.words without the first).
 ExitCode audit_scaler_command(AuditOptions options);
+/// `audit autocast`: a net, a trace, a list of ops, or torch's lists (options.words without the first).
+ExitCode audit_autocast_command(AuditOptions options);
 /// `audit diagnose`: how often diagnoses are right, measured on planted runs (options.words without the first).
 ExitCode audit_diagnose_command(const AuditOptions& options);
 ExitCode train_command(const TrainOptions& options);
 /// `diagnose`: why a run in mixed precision goes wrong.
 ExitCode diagnose_command(const DiagnoseOptions& options);
 ExitCode trace_command(const TraceOptions& options);
+/// `autocast lists`: torch's lists.
+ExitCode autocast_command(const AutocastListsOptions& options);
 ExitCode facts_command(const FactsOptions& options);
 ExitCode memory_command(const MemoryOptions& options);
 

@@ -245,13 +245,23 @@ std::string casts_text(const Trace& trace) {
   return out;
 }
 
+/// Notes under a heading: those that the net asked for, or the others.
+std::string notes_text(const std::vector<DtypeNote>& notes, bool asked, const char* heading) {
+  std::string out;
+  std::size_t shown = 0, all = 0;
+  for (const DtypeNote& note : notes) {
+    if ((note.kind == "asked") != asked || ++all > kRows) continue;
+    ++shown;
+    out += fmt::format("  {:<18}{}\n", note.op, note.text);
+  }
+  if (all > shown) out += fmt::format("  ... and {} more (--json has all)\n", all - shown);
+  return out.empty() ? out : heading + out;
+}
+
 std::string dtypes_text(const Trace& trace) {
   const std::vector<DtypeNote> notes = dtype_notes(trace);
-  std::string out;
-  for (std::size_t i = 0; i < std::min(kRows, notes.size()); ++i)
-    out += fmt::format("  {:<18}{}\n", notes[i].op, notes[i].text);
-  if (notes.size() > kRows) out += fmt::format("  ... and {} more (--json has all)\n", notes.size() - kRows);
-  return out.empty() ? out : "\nDtypes that autocast chose by itself:\n" + out;
+  return notes_text(notes, false, "\nDtypes that autocast chose by itself:\n") +
+         notes_text(notes, true, "\nDtypes that the net asked for (cast_inputs, or a region that is off):\n");
 }
 
 /// Of the first step that has any: what the device waited for.

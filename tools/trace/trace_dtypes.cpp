@@ -15,6 +15,7 @@ namespace {
 struct Call {
   const TracedTensor* output = nullptr;
   std::vector<const TracedTensor*> widened, narrowed;
+  bool asked = false;  ///< the net itself cast to fp32 for it: cast_inputs, or a region that is off
 };
 
 std::string inputs_text(const std::vector<const TracedTensor*>& casts) {
@@ -70,8 +71,10 @@ std::vector<DtypeNote> dtype_notes(const Trace& trace) {
     }
     Call& call = calls.emplace_back();
     call.output = t;
-    for (const TracedTensor* cast : casts)
+    for (const TracedTensor* cast : casts) {
+      call.asked |= cast->op.starts_with("to_") && cast->dtype == Dtype::fp32;
       if (cast->op == t->op) (cast->dtype == Dtype::fp32 ? call.widened : call.narrowed).push_back(cast);
+    }
     casts.clear();
   }
   const AutocastDevice list = trace.autocast == name(AutocastDevice::cpu) ? AutocastDevice::cpu : AutocastDevice::cuda;
@@ -84,7 +87,9 @@ std::vector<DtypeNote> dtype_notes(const Trace& trace) {
                                             : CastPolicy::promote;  // a library's op has no list to stand in
     const std::string back =
         reader == narrowed.end() ? "" : reader->second->op + " reads it in " + name(reader->second->dtype);
-    if (policy == CastPolicy::promote || policy == CastPolicy::unlisted) {  // by its inputs alone
+    if (call.asked && call.widened.empty()) {
+      out.push_back({"asked", y.op, "runs in fp32" + (back.empty() ? back : "; " + back)});
+    } else if (policy == CastPolicy::promote || policy == CastPolicy::unlisted) {  // by its inputs alone
       if (!call.widened.empty())
         out.push_back({"widened", y.op,
                        "runs in fp32 and widens " + inputs_text(call.widened) + ", because another input is fp32"});

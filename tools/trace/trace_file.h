@@ -175,7 +175,8 @@ struct DtypeNote {
 };
 /// Of the first step looked at: "island": an op in fp32 whose inputs were widened and whose output is narrowed again;
 /// "widened": an op that takes the wider of its inputs' dtypes, and so widens one; "narrowed": an fp32 result that
-/// another op reads in 16 bits; "fp32": an op that would take 16 bits, but whose inputs nothing casts back.
+/// another op reads in 16 bits; "fp32": an op that would take 16 bits, but whose inputs nothing casts back; "asked":
+/// the net cast for it itself, by cast_inputs or before a region that is off.
 std::vector<DtypeNote> dtype_notes(const Trace& trace);
 
 /// Casts of the forward pass of the first step looked at.

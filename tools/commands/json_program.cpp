@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/commands/json_program.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "src/error.h"
+#include "tools/report/usage_error.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+constexpr int kAnswerWithin = 60'000;  ///< milliseconds
+
+/// Python writes NaN and Infinity, which JSON does not have.
+std::string with_quoted_numbers(const std::string& line) {
+  std::string out;
+  bool inside = false;
+  for (std::size_t at = 0; at < line.size();) {
+    if (line[at] == '"' && (at == 0 || line[at - 1] != '\\')) inside = !inside;
+    std::string_view word;
+    for (const std::string_view known : {"NaN", "-Infinity", "Infinity"})
+      if (!inside && word.empty() && line.compare(at, known.size(), known) == 0) word = known;
+    if (word.empty()) {
+      out += line[at++];
+    } else {
+      out += '"' + std::string(word) + '"';
+      at += word.size();
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+JsonProgram::JsonProgram(std::string command, std::string verb, std::string page)
+    : command_(std::move(command)), verb_(std::move(verb)), page_(std::move(page)) {
+  start();
+}
+
+JsonProgram::~JsonProgram() {
+  close(to_);
+  close(from_);
+  kill(-child_, SIGTERM);  // a program that does not end with its input
+  int status = 0;
+  waitpid(child_, &status, 0);
+}
+
+void JsonProgram::start() {
+  int in[2] = {-1, -1}, out[2] = {-1, -1};
+  if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0)
+    throw Error("[" + verb_ + "] no pipe to '" + command_ + "'");
+  child_ = fork();
+  if (child_ < 0) throw Error("[" + verb_ + "] '" + command_ + "' cannot be started");
+  if (child_ == 0) {
+    setpgid(0, 0);
+    dup2(in[0], STDIN_FILENO);
+    dup2(out[1], STDOUT_FILENO);
+    execl("/bin/sh", "sh", "-c", command_.c_str(), static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  setpgid(child_, child_);  // whichever comes first
+  close(in[0]);
+  close(out[1]);
+  to_ = in[1];
+  from_ = out[0];
+}
+
+void JsonProgram::fail(const std::string& wanted) const {
+  throw UsageError("[" + verb_ + "] '" + command_ + "' wants to answer with " + wanted + " (ampcheck explain " + page_ +
+                   ")");
+}
+
+Json JsonProgram::answer(const Json& request) {
+  std::string text = request.dump() + "\n";
+  for (std::size_t at = 0; at < text.size();) {
+    const ssize_t written = write(to_, text.data() + at, text.size() - at);
+    if (written <= 0) ended();
+    at += static_cast<std::size_t>(written);
+  }
+  std::size_t end = held_.find('\n');
+  while (end == std::string::npos) {
+    pollfd ready{from_, POLLIN, 0};
+    if (poll(&ready, 1, kAnswerWithin) <= 0)
+      throw UsageError(fmt::format("[{}] '{}' did not answer within {} s", verb_, command_, kAnswerWithin / 1000));
+    char bytes[65536];
+    const ssize_t got = read(from_, bytes, sizeof bytes);
+    if (got <= 0) ended();
+    held_.append(bytes, static_cast<std::size_t>(got));
+    end = held_.find('\n');
+  }
+  const std::string line = with_quoted_numbers(held_.substr(0, end));
+  held_.erase(0, end + 1);
+  Json out = Json::parse(line, nullptr, false);
+  if (out.is_discarded()) fail("a line of JSON, got '" + line.substr(0, 200) + "'");
+  return out;
+}
+
+void JsonProgram::ended() const { throw UsageError("[" + verb_ + "] '" + command_ + "' ended before it answered"); }
+
+}  // namespace ampcheck::tools
