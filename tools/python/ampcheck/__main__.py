@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program `ampcheck`: `verify` in Python, everything else in the program that comes with this package."""
+"""The program `ampcheck`: `verify` and `serve` in Python, everything else in the program that comes with this package."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ def main() -> int:
         from .verify import main as verify
 
         return verify(sys.argv[2:])
+    if len(sys.argv) > 1 and sys.argv[1] == "serve":
+        from .serve import main as serve
+
+        return serve(sys.argv[2:])
     os.execv(program(), ["ampcheck", *sys.argv[1:]])
 
 

@@ -25,6 +25,7 @@ _HINTS = {
     "AC403": "do not write to the inputs",
     "AC404": "the result depends on what was there before: initialise it, and keep nothing from call to call",
     "AC501": "the kernel fails at extents that the reference takes",
+    "AC502": "a loop does not end, or the work grows faster than the extents",
 }
 _MOST_SHOWN = 64
 
@@ -118,10 +119,10 @@ def result_of(report: Report, seed: int, seconds: float) -> dict[str, Any]:
             "formula": report.formula, "notes": report.notes}
 
 
-def failed_at_once(error: Exception, seed: int, seconds: float) -> dict[str, Any]:
-    """A solution that raises, or returns something else, at the first call."""
-    return {"schema": "ampcheck.verify/1", "verdict": "wrong", "class": "CRASH", "code": "AC501", "cause": str(error),
-            "hint": _HINTS["AC501"], "counterexample": None, "cases": 0, "failed": 0, "elements": 0, "blind": 0,
+def failed_at_once(error: Exception, seed: int, seconds: float, kind: str = "CRASH", code: str = "AC501") -> dict[str, Any]:
+    """A solution that raises, or returns something else, at the first call; or that does not return."""
+    return {"schema": "ampcheck.verify/1", "verdict": "wrong", "class": kind, "code": code, "cause": str(error),
+            "hint": _HINTS[code], "counterexample": None, "cases": 0, "failed": 0, "elements": 0, "blind": 0,
             "seconds": round(seconds, 3), "seed": str(seed), "formula": "", "notes": []}
 
 
@@ -145,29 +146,44 @@ def text_of(result: dict[str, Any], again: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(argv: list[str] | None = None) -> int:
-    try:
-        args = _parser().parse_args(argv)
-    except SystemExit as end:
-        return int(end.code or 0)
+def _verified(args: argparse.Namespace, seed: int) -> tuple[int, dict[str, Any]]:
+    """Exit code and result; where nothing could be judged, `error` alone."""
     start = time.monotonic()
-    seed = args.seed if args.seed is not None else secrets.randbits(63)
     try:
         from ._problems import read
 
         problem = read(args.problem, args.solution, seed)
         try:
             report = judge(problem, args, seed)
-            result = result_of(report, seed, time.monotonic() - start)
-            code = 0 if report.passed else 1 if report.findings else 4 if not result["elements"] else 5
         except _check.ExampleError as error:
-            result, code = failed_at_once(error, seed, time.monotonic() - start), 1
+            return 1, failed_at_once(error, seed, time.monotonic() - start)
+        result = result_of(report, seed, time.monotonic() - start)
+        return 0 if report.passed else 1 if report.findings else 4 if not result["elements"] else 5, result
     except UsageError as error:
-        print(f"ampcheck: {error}", file=sys.stderr)
-        return 2
+        return 2, {"error": str(error)}
     except (EnvironmentError, ImportError, OSError) as error:
-        print(f"ampcheck: {error}", file=sys.stderr)
-        return 6
+        return 6, {"error": str(error)}
+
+
+def answer(argv: list[str]) -> tuple[int, dict[str, Any]]:
+    """The same for who asks by lines (`ampcheck serve`)."""
+    try:
+        args = _parser().parse_args(argv)
+    except SystemExit:
+        return 2, {"error": "got options that `verify` does not take, want those of its --help"}
+    return _verified(args, args.seed if args.seed is not None else secrets.randbits(63))
+
+
+def main(argv: list[str] | None = None) -> int:
+    try:
+        args = _parser().parse_args(argv)
+    except SystemExit as end:
+        return int(end.code or 0)
+    seed = args.seed if args.seed is not None else secrets.randbits(63)
+    code, result = _verified(args, seed)
+    if "error" in result:
+        print(f"ampcheck: {result['error']}", file=sys.stderr)
+        return code
     again = f"ampcheck verify {args.problem} {args.solution} --seed {seed}"
     print(json.dumps(result, allow_nan=False) if args.json else text_of(result, again), end="\n" if args.json else "")
     return code

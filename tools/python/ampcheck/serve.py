@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ampcheck serve: `verify` for a benchmark or a reward that asks many times. A request a line on stdin, an answer a line on
+stdout, both JSON. Each request runs in a child of its own: what a solution does to its process ends with it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import select
+import signal
+import sys
+import tempfile
+import time
+from typing import Any
+
+from . import verify
+from ._core import UsageError
+
+# What a request may hold, with the type that is wanted.
+_FIELDS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "id": (object, "anything"), "problem": (str, "a path"), "solution": (str, "a path"),
+    "problem_source": (str, "Python source"), "solution_source": (str, "Python source"),
+    "seed": ((int, str), "a seed that was printed"), "regimes": (str, "quick, standard or all"),
+    "budget": ((int, float), "seconds"), "timeout": ((int, float), "seconds"), "dtype": (list, "a list of types"),
+    "backward": (bool, "true or false"), "jobs": (int, "a number")}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ampcheck serve", description="Answers requests to verify, a line of JSON each, from stdin.",
+        epilog="Exit codes: 0 at the end of stdin, 2 usage, 6 something is not installed.")
+    parser.add_argument("--timeout", type=float, default=120, metavar="SECONDS",
+                        help="after which a request is ended, unless it has its own (120)")
+    return parser
+
+
+def _request(line: str) -> dict[str, Any]:
+    """Throws UsageError with what is wrong, and what was wanted."""
+    try:
+        request = json.loads(line)
+    except ValueError as error:
+        raise UsageError(f"got no JSON ({error}), want an object a line") from None
+    if not isinstance(request, dict):
+        raise UsageError(f"got {json.dumps(request)[:40]}, want an object")
+    for key, value in request.items():
+        if key not in _FIELDS:
+            raise UsageError(f"got '{key}', want one of: {', '.join(_FIELDS)}")
+        wanted, words = _FIELDS[key]
+        if not isinstance(value, wanted) or (isinstance(value, bool) and wanted not in (bool, object)):
+            raise UsageError(f"[{key}] got {json.dumps(value)[:40]}, want {words}")
+    for what in ("problem", "solution"):
+        if (what in request) == (f"{what}_source" in request):
+            raise UsageError(f"got {'both' if what in request else 'neither'} of '{what}' and '{what}_source', want one")
+    return request
+
+
+def _arguments(request: dict[str, Any], folder: str) -> list[str]:
+    """The command line of `verify`. Sources become files of the folder."""
+    out = []
+    for what in ("problem", "solution"):
+        path = request.get(what)
+        if path is None:
+            path = os.path.join(folder, f"{what}.py")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(request[f"{what}_source"])
+        out.append(path)
+    for flag in ("seed", "regimes", "budget", "jobs"):
+        if flag in request:
+            out += [f"--{flag}", str(request[flag])]
+    for dtype in request.get("dtype", []):
+        out += ["--dtype", str(dtype)]
+    return out + ["--json"] + (["--backward"] if request.get("backward") else [])
+
+
+def _in_child(arguments: list[str], to: int) -> None:
+    """Runs `verify` with its output in a file, and ends the process."""
+    code = 70
+    try:
+        os.setsid()  # so that what a solution starts ends with it
+        quiet = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):  # a solution prints nothing between the answers
+            os.dup2(quiet, stream)
+        with os.fdopen(to, "w", encoding="utf-8") as answer:
+            code, text = verify.answer(arguments)
+            json.dump({"exit_code": code, **text}, answer, allow_nan=False)
+    finally:
+        os._exit(code)
+
+
+def _end(child: int) -> int:
+    """Ends a child and all that it started; its status."""
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    return os.waitpid(child, 0)[1]
+
+
+def _read(source: int, seconds: float) -> tuple[str, bool]:
+    """What a child says until it closes its end, and whether that took too long."""
+    end, parts = time.monotonic() + seconds, []
+    while True:
+        left = end - time.monotonic()
+        ready, _, _ = select.select([source], [], [], max(left, 0))
+        if not ready:
+            return b"".join(parts).decode("utf-8", "replace"), True
+        part = os.read(source, 1 << 16)
+        if not part:
+            return b"".join(parts).decode("utf-8", "replace"), False
+        parts.append(part)
+
+
+def answer(request: dict[str, Any], timeout: float) -> dict[str, Any]:
+    """The answer to one request. The seed is drawn here: a solution that ends the process does not hide it."""
+    start = time.monotonic()
+    seed = int(request.get("seed", secrets.randbits(63)))
+    seconds = float(request.get("timeout", timeout))
+    with tempfile.TemporaryDirectory(prefix="ampcheck-serve-") as folder:
+        arguments = _arguments({**request, "seed": seed}, folder)
+        source, to = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(source)
+            _in_child(arguments, to)
+        os.close(to)
+        text, late = _read(source, seconds)
+        os.close(source)
+        status = _end(child)
+    took = time.monotonic() - start
+    if late:
+        return {"exit_code": 1, **verify.failed_at_once(
+            RuntimeError(f"no answer within {seconds:g} s: the solution hangs, or is too slow"), seed, took, "TIMEOUT", "AC502")}
+    try:
+        return json.loads(text)
+    except ValueError:
+        how = (f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit code {os.WEXITSTATUS(status)}")
+        return {"exit_code": 1,
+                **verify.failed_at_once(RuntimeError(f"the solution ended the process ({how})"), seed, took)}
+
+
+def main(argv: list[str] | None = None) -> int:
+    try:
+        args = _parser().parse_args(argv)
+    except SystemExit as end:
+        return int(end.code or 0)
+    try:
+        import torch  # noqa: F401  once, not in every child
+    except ImportError as error:
+        print(f"ampcheck: {error}", file=sys.stderr)
+        return 6
+    for number, line in enumerate(sys.stdin, 1):
+        if not line.strip():
+            continue
+        named: Any = None
+        try:
+            request = _request(line)
+            named = request.get("id")
+            result = answer(request, args.timeout)
+        except UsageError as error:
+            result = {"exit_code": 2, "error": f"[serve] line {number}: {error}"}
+        sys.stdout.write(json.dumps({"id": named, **result}, allow_nan=False) + "\n")
+        sys.stdout.flush()
+    return 0
