@@ -197,6 +197,7 @@ class BestChange {
             const std::vector<double>& changed) {
     Agreement seen = agreement(tolerance_, wrong_, changed);
     seen.narrowed = change.narrowed != nullptr;
+    if (change.exact && !(seen.outside == 1 && seen.all == 1)) return true;
     // One wrong number among right ones is no rounding of all.
     if (seen.narrowed && !seen.to_the_last_bit() &&
         wrong_.comparison.outside.size() < std::min<std::size_t>(4, wrong_.got.size()))

@@ -47,19 +47,19 @@ struct Fitted {
   double factor = 1;  ///< median of got / value
 };
 
-Fitted fitted(const WrongTensor& wrong) {
+Fitted fitted(const Interval& declared, std::span<const double> got, std::span<const std::int64_t> outside) {
   Fitted out;
   std::vector<double> factors;
   std::size_t all = 0;
-  for (const std::int64_t at : wrong.comparison.outside) {
+  for (const std::int64_t at : outside) {
     const auto i = static_cast<std::size_t>(at);
-    const double value = wrong.interval.value[i], error = std::fabs(wrong.got[i] - value);
-    if (!counts(wrong.interval, i) || !std::isfinite(error)) continue;
+    const double value = declared.value[i], error = std::fabs(got[i] - value);
+    if (!counts(declared, i) || !std::isfinite(error)) continue;
     ++all;
     out.size += error;
     if (value == 0) continue;
     out.share += error / std::fabs(value);
-    factors.push_back(wrong.got[i] / value);
+    factors.push_back(got[i] / value);
   }
   out.size /= static_cast<double>(std::max<std::size_t>(all, 1));
   out.share /= static_cast<double>(std::max<std::size_t>(factors.size(), 1));
@@ -82,19 +82,19 @@ double log10_odds(const Interval& declared, std::span<const double> got,
   return sum / std::log(10.0);
 }
 
-Rival likeliest_rival(const WrongTensor& wrong) {
-  const auto n = static_cast<double>(std::max<std::size_t>(wrong.got.size(), 2));
-  const double share = std::clamp(static_cast<double>(wrong.comparison.outside.size()) / n, 0.5 / n, 1 - 0.5 / n);
-  const Fitted fit = fitted(wrong);
+Rival likeliest_rival(const Interval& declared, std::span<const double> got, std::span<const std::int64_t> outside) {
+  const auto n = static_cast<double>(std::max<std::size_t>(got.size(), 2));
+  const double share = std::clamp(static_cast<double>(outside.size()) / n, 0.5 / n, 1 - 0.5 / n);
+  const Fitted fit = fitted(declared, got, outside);
   // Some elements follow a law with one fitted number, the others the declared contract.
   const auto some = [&](const auto& law) {
     double sum = 0;
-    for (std::size_t i = 0; i < wrong.got.size(); ++i) {
-      if (!counts(wrong.interval, i)) continue;
-      const Expected expected = law(wrong.interval.value[i], wrong.interval.radius[i]);
-      const double here = log_declared(wrong.interval, wrong.got, i);
-      const double width = std::hypot(stored(wrong.interval, i), expected.error);
-      const double there = log_mixture(share, log_density(wrong.got[i] - expected.value, width), here);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      if (!counts(declared, i)) continue;
+      const Expected expected = law(declared.value[i], declared.radius[i]);
+      const double here = log_declared(declared, got, i);
+      const double width = std::hypot(stored(declared, i), expected.error);
+      const double there = log_mixture(share, log_density(got[i] - expected.value, width), here);
       if (std::isfinite(here) && std::isfinite(there)) sum += there - here;
     }
     return sum / std::log(10.0) - std::log10(n);  // the law's number and the share
@@ -112,7 +112,7 @@ Rival likeliest_rival(const WrongTensor& wrong) {
 }
 
 Odds odds_of(const WrongTensor& wrong, const std::function<Expected(std::size_t)>& cause) {
-  const Rival rival = likeliest_rival(wrong);
+  const Rival rival = likeliest_rival(wrong.interval, wrong.got, wrong.comparison.outside);
   return {log10_odds(wrong.interval, wrong.got, cause) - rival.log10, rival.words};
 }
 

@@ -3,6 +3,7 @@
 // one factor for all, errors of a size that is fitted to them. A cause that does not beat these says no more than they.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -32,7 +33,7 @@ struct Rival {
 /// The likeliest of: the declared contract; some elements off by one factor; some elements off by errors of a common
 /// size, as a share of the value or of one size for all. A fitted number costs half of log10 of the number of elements
 /// (Schwarz 1978), as it can be chosen to the data.
-Rival likeliest_rival(const WrongTensor& wrong);
+Rival likeliest_rival(const Interval& declared, std::span<const double> got, std::span<const std::int64_t> outside);
 
 /// Odds of less are no evidence: 10 : 1.
 inline constexpr double kTellingOdds = 1;

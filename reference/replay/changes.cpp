@@ -247,8 +247,9 @@ void FormulaChanges::tail_change(int id, const Node& node) {
     Values out = values(id);
     for (std::size_t i = 0; i < out.size(); ++i)
       if (static_cast<std::int64_t>(i) % n >= full) out[i] = 0;
-    with(id, std::move(out),
-         fmt::format("without {} after the last full vector of {}, in all of its sums", text(id), block));
+    const std::string what = n - full == 1 ? "the last of " + text(id) + ", or what follows its last full vector"
+                                           : fmt::format("{} after the last full vector of {}", text(id), block);
+    with(id, std::move(out), Change{.words = "without " + what + ", in all of its sums", .exact = true});
   }
 }
 

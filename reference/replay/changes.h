@@ -18,6 +18,7 @@ struct Change {
       nullptr;             ///< the format of an intermediate that is kept in fewer bits; null: other algebra
   bool of_sum = false;     ///< that intermediate is a sum
   std::string leaf = {};   ///< name of the leaf that is changed
+  bool exact = false;      ///< it explains nothing unless it gives every number
   bool nonlinear = false;  ///< by a function of it that is not linear: |x|, max(x, 0), x^2, ones
 };
 

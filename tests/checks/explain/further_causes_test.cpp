@@ -12,6 +12,7 @@
 #include "checks/explain/odds.h"
 #include "checks/run/runner.h"
 #include "reference/text/formula_text.h"
+#include "src/random.h"
 #include "src/rounding.h"
 #include "tests/support/run_program.h"
 
@@ -57,7 +58,7 @@ constexpr Known kKnown[] = {
     {"attention.mask_off_by_one(q=fp32[2,2,5,7],seed=1)",
      "with a mask that is off by one: its edge is one column later"},
     {"attention.mask_missing_in_backward(q=fp32[2,2,5,7],seed=1)", "without the mask: what is hidden"},
-    {"attention.key_tail(q=fp32[3,1,17,65],seed=1)", "after the last full vector of 16, in all of its sums"},
+    {"attention.key_tail(q=fp32[3,1,17,65],seed=1)", "or what follows its last full vector, in all of its sums"},
     {"max.by_size(x=fp32[5,7],seed=1)", "the number of the largest size for the maximum of x"},
     {"max.without_tail(x=fp32[5,31],seed=1)",
      "without the numbers after the last full vector of 8 in the maximum of x"},
@@ -93,7 +94,7 @@ constexpr Known kKnown[] = {
     // Digits lost between partial sums, in the one accumulator whose replays have the kernel's bits, on the way of one
     // element.
     {"linear.split_k_in_bf16(x=fp32[5,7],weight=fp32[3,7],seed=1)", "AC301 accumulates in bf16, if in partial sums"},
-    {"sum.in_fp16(x=bf16[5,7],seed=8)", "AC301 accumulates in fp16"},
+    {"sum.in_fp16(x=bf16[5,7],seed=8)", "perhaps: accumulates in fp16"},
     {"cross_entropy.logit_in_bf16(x=fp32[5,7],seed=1)", "AC302 keeps take("},
 };
 
@@ -144,10 +145,45 @@ TEST(Causes, OddsAreThoseOfTheContractThatTheNumbersFollow) {
   EXPECT_LT(for_exact, -64 * 3.0);     // where it spreads its likelihood over 2^14 radii
   EXPECT_EQ(log10_odds(declared, coarse, as_declared), 0);
   EXPECT_EQ(against("fp32", {for_coarse, "others"}), "(declared: fp32; more than 10^1000 : 1 against others)");
-  EXPECT_EQ(against("fp32", {for_exact, "others"}), "(declared: fp32)");
+  EXPECT_EQ(against("fp32", {for_exact, "others"}), "(declared: fp32; the numbers do not tell it from others)");
   EXPECT_EQ(against("fp32", {22.7, "others"}), "(declared: fp32; 10^22 : 1 against others)");
   declared.how.assign(64, Judgement::open);
   EXPECT_EQ(log10_odds(declared, coarse, in_bf16), 0);
+}
+
+/// What names no cause: one factor for all, errors of one size, or the declared contract where nothing is wrong.
+TEST(Causes, HaveToBeatWhatNamesNone) {
+  Interval declared;
+  declared.dtype = Dtype::fp32;
+  declared.shape = Shape{256};
+  std::vector<double> right, scaled, coarse;
+  std::vector<std::int64_t> all;
+  for (Numbers* const n : {&declared.value, &declared.radius, &declared.low, &declared.high}) {
+    n->channel = reference::make_channel(256);
+    n->count = 256;
+  }
+  const Random random(1, "errors");
+  for (std::size_t i = 0; i < 256; ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    const double v = 1 + random.uniform(i), error = 0x1p-9 * (2 * random.uniform(1000 + i) - 1);
+    declared.value[i] = v;
+    declared.radius[i] = 0x1p-23 * v;
+    right.push_back(v);
+    scaled.push_back(0.99 * v);
+    coarse.push_back(v * (1 + error));
+    all.push_back(at);
+  }
+  EXPECT_EQ(likeliest_rival(declared, right, {}).words, "the declared contract");
+  EXPECT_EQ(likeliest_rival(declared, scaled, all).words, "a factor of 0.99");
+  const Rival rival = likeliest_rival(declared, coarse, all);
+  EXPECT_EQ(rival.words, "errors of no known origin");
+  // A law of the right size that knows nothing else of the errors is no evidence; one that knows each of them is.
+  const auto of_that_size = [&](std::size_t i) { return Expected{declared.value[i], 0x1p-10 * declared.value[i]}; };
+  const auto of_each = [&](std::size_t i) { return Expected{coarse[i], 0x1p-23}; };
+  EXPECT_LT(log10_odds(declared, coarse, of_that_size) - rival.log10, kTellingOdds + 2);
+  EXPECT_GT(log10_odds(declared, coarse, of_each) - rival.log10, 256);
+  EXPECT_EQ(against("fp32", {0.5, "errors of no known origin"}),
+            "(declared: fp32; the numbers do not tell it from errors of no known origin)");
 }
 
 /// An attribute that a kernel does not look at.
