@@ -228,13 +228,14 @@ Json json_of(const std::vector<Trial>& trials, const Scores& scores, double seco
 ExitCode audit_command(const AuditOptions& options) {
   const std::string what = options.words.empty() ? "" : options.words.front();
   if (what == "diagnose") return audit_diagnose_command(options);
-  if (what == "gate" || what == "scaler" || what == "train") {
+  if (what == "gate" || what == "scaler" || what == "step" || what == "train") {
     AuditOptions rest = options;
     rest.words.erase(rest.words.begin());
     if (what == "train") return audit_train_command(rest);
+    if (what == "step") return audit_step_command(rest);
     return what == "gate" ? audit_gate_command(std::move(rest)) : audit_scaler_command(std::move(rest));
   }
-  if (what != "zoo") throw UsageError("[audit] got '" + what + "', want zoo, gate, scaler, train or diagnose");
+  if (what != "zoo") throw UsageError("[audit] got '" + what + "', want zoo, gate, scaler, step, train or diagnose");
   checks::zoo::AuditOptions run;
   run.set = options.set;
   run.seeds = options.seeds;

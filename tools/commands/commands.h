@@ -36,6 +36,8 @@ ExitCode audit_command(const AuditOptions& options);
 ExitCode audit_gate_command(AuditOptions options);
 /// `audit scaler`: a log, or a rule or program (options.words without the first).
 ExitCode audit_scaler_command(AuditOptions options);
+/// `audit step`: a training loop (options.words without the first).
+ExitCode audit_step_command(const AuditOptions& options);
 /// `audit diagnose`: how often diagnoses are right, measured on planted runs (options.words without the first).
 ExitCode audit_diagnose_command(const AuditOptions& options);
 ExitCode train_command(const TrainOptions& options);
