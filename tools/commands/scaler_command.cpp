@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "checks/scaler/call_checks.h"
+#include "checks/scaler/library.h"
 #include "src/amp/scale_rule.h"
 #include "tools/commands/check_lines.h"
 #include "tools/commands/commands.h"
@@ -59,17 +60,19 @@ ExitCode audit_scaler_command(AuditOptions options) {
   const std::string& log = options.scaler.log;
   if (options.words.size() > 1 || (options.words.size() == 1 && !log.empty()))
     throw UsageError("[audit scaler] got '" + options.words.back() +
-                     "' too, want a rule, a program in quotes, or --log FILE");
+                     "' too, want a rule, a library, a program in quotes, or --log FILE");
   if (!log.empty()) return audit_scaler_log(options);
   if (options.words.empty())
-    throw UsageError("[audit scaler] got nothing to audit, want a rule, a program in quotes, or --log FILE");
+    throw UsageError("[audit scaler] got nothing to audit, want a rule, a library, a program in quotes, or --log FILE");
   const std::string target = options.words.front();
-  const bool built_in = is_rule(target);
-  if (!built_in && target.find_first_of(" /") == std::string::npos) require_rule("audit scaler", target);
+  const bool built_in = is_rule(target), library = is_library(target);
+  if (!built_in && !library && target.find_first_of(" /") == std::string::npos) require_rule("audit scaler", target);
   const std::string named = options.scaler.rule.empty() ? (built_in ? target : "torch") : options.scaler.rule;
   require_rule("--rule", named);
   const ScaleRule& rule = scale_rule(named);
-  const auto subject = built_in ? checks::scaler::built_in_scaler(scale_rule(target)) : scaler_program(target);
+  const auto subject = built_in  ? checks::scaler::built_in_scaler(scale_rule(target))
+                       : library ? opened(target, checks::scaler::library_scaler)
+                                 : scaler_program(target);
   const CallAudit audit = checks::scaler::audit_calls(*subject, rule);
   write_stdout(options.json ? json_text(json_of(audit, target, rule)) : text_of(audit, target, rule));
   return audit.headline() != nullptr ? ExitCode::findings : ExitCode::passed;

@@ -44,14 +44,15 @@ Json json_of(const CallAudit& audit, const std::string& target, const ScaleRule&
 
 ExitCode audit_step_command(const AuditOptions& options) {
   if (options.words.empty())
-    throw UsageError("[audit step] got nothing to audit, want a program in quotes (ampcheck explain training-step)");
+    throw UsageError(
+        "[audit step] got nothing to audit, want a program in quotes or a library (ampcheck explain training-step)");
   if (options.words.size() > 1)
-    throw UsageError("[audit step] got '" + options.words[1] + "' too, want one program in quotes");
+    throw UsageError("[audit step] got '" + options.words[1] + "' too, want one program in quotes or a library");
   const std::string named = options.scaler.rule.empty() ? "torch" : options.scaler.rule;
   require_rule("--rule", named);
   const ScaleRule& rule = scale_rule(named);
   const std::string& target = options.words.front();
-  const auto loop = step_program(target);
+  const auto loop = is_library(target) ? opened(target, checks::scaler::library_loop) : step_program(target);
   CallAudit audit;
   try {
     audit = checks::scaler::audit_loop(*loop, rule);

@@ -51,8 +51,9 @@ TEST(LoopChecks, RightLoopsPass) {
     EXPECT_GE(audit.calls, 50);
     EXPECT_EQ(outcome(audit, "L13"), variant.scaler && !variant.plain ? Outcome::passed : Outcome::not_asked)
         << variant.name;
-    if (!variant.dropout)  // which may draw other numbers behind a skip
+    if (!variant.dropout) {  // which may draw other numbers behind a skip
       EXPECT_EQ(outcome(audit, "L12"), Outcome::passed) << variant.name << "\n" << said(audit);
+    }
     for (const char* code : {"L1", "L2", "L3", "L4", "L5", "L14"})
       EXPECT_EQ(outcome(audit, code), Outcome::passed) << variant.name << " " << code << "\n" << said(audit);
     if (variant.plain) continue;
