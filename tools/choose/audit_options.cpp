@@ -65,6 +65,7 @@ void add_options(CLI::App* command, AuditOptions& o) {
            "for zoo, train and diagnose: show every kernel or run, what should be found and what was found");
   add_gate_options(command, o.gate);
   add_scaler_options(command, o.scaler);
+  add_log_output(command, o.reports);
   add_dump_options(command, o);
 }
 
