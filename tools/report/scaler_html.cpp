@@ -93,7 +93,7 @@ std::string scale_section(const LogAudit& audit, const Columns& columns) {
              "cap of the rule {}.{}</p>",
              checks::scaler::count_text(t.skips, "step was", "steps were"), html_escaped(audit.rule.name),
              played ? " Dashed: the scale that the rule has with these skips." : "") +
-         line_plot({rule, scale}, power, columns.skips(), frame);
+         line_plot({scale, rule}, power, columns.skips(), frame);
 }
 
 std::string norm_section(const Timeline& t, const Columns& columns) {
@@ -107,7 +107,7 @@ std::string norm_section(const Timeline& t, const Columns& columns) {
   return "<h2>Norm of the gradients</h2><p>Drawn through: the norm. Dashed: the scale; a norm that follows it is one "
          "of "
          "scaled gradients.</p>" +
-         line_plot({scale, norm}, power, {}, columns.frame());
+         line_plot({norm, scale}, power, {}, columns.frame());
 }
 
 std::string loss_section(const Timeline& t, const Columns& columns) {
