@@ -3,14 +3,28 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <limits>
+#include <set>
+
 #include "src/error.h"
-#include "tools/commands/line_program.h"
+#include "tools/commands/json_program.h"
+#include "tools/report/numbers.h"
 
 namespace ampcheck::tools {
 
 namespace {
 
 using namespace checks::scaler;
+
+double number_of(const Json& j) {
+  if (j.is_number()) return j.get<double>();
+  if (j.is_boolean()) return j.get<bool>() ? 1 : 0;
+  if (j.is_null()) return std::numeric_limits<double>::quiet_NaN();
+  const std::optional<double> number = j.is_string() ? parse_number(j.get<std::string>()) : std::nullopt;
+  if (!number) throw Error("a number, got " + j.dump());
+  return *number;
+}
 
 Json json_of(const Setup& s) {
   return {{"init_scale", s.init_scale},
@@ -58,7 +72,14 @@ Reply reply_of(const Json& j) {
 
 class Program : public Subject {
  public:
-  explicit Program(const std::string& command) : program_("audit scaler", command, "loss-scale") {}
+  explicit Program(const std::string& command) : program_(command, "audit scaler", "loss-scale") {
+    const Json hello = program_.answer({{"hello", 1}});
+    try {
+      for (const Json& one : hello.at("has")) has_.insert(one.get<std::string>());
+    } catch (const std::exception&) {
+      program_.fail("{\"has\": [...]} to {\"hello\": 1}, got " + hello.dump().substr(0, 200));
+    }
+  }
 
   std::vector<Reply> run(const Setup& setup, std::span<const Call> calls) override {
     Json request = {{"setup", json_of(setup)}, {"calls", Json::array()}};
@@ -79,14 +100,15 @@ class Program : public Subject {
       program_.fail(fmt::format("a reply for each of {} calls, got {}", calls.size(), out.size()));
     return out;
   }
-  bool has_ranks() const override { return program_.has("ranks"); }
-  bool has_schedule() const override { return program_.has("schedule"); }
-  bool has_fused() const override { return program_.has("fused"); }
-  bool has_half() const override { return program_.has("half"); }
+  bool has_ranks() const override { return has_.contains("ranks"); }
+  bool has_schedule() const override { return has_.contains("schedule"); }
+  bool has_fused() const override { return has_.contains("fused"); }
+  bool has_half() const override { return has_.contains("half"); }
   bool is_fast() const override { return false; }
 
  private:
-  LineProgram program_;
+  JsonProgram program_;
+  std::set<std::string> has_;
 };
 
 }  // namespace

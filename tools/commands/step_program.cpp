@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+#include <set>
 
 #include "src/error.h"
 #include "src/suggestion.h"
-#include "tools/commands/line_program.h"
+#include "tools/commands/json_program.h"
+#include "tools/report/numbers.h"
 #include "tools/report/usage_error.h"
 
 namespace ampcheck::tools {
@@ -15,6 +18,15 @@ namespace ampcheck::tools {
 namespace {
 
 using namespace checks::scaler;
+
+double number_of(const Json& j) {
+  if (j.is_number()) return j.get<double>();
+  if (j.is_boolean()) return j.get<bool>() ? 1 : 0;
+  if (j.is_null()) return std::numeric_limits<double>::quiet_NaN();
+  const std::optional<double> number = j.is_string() ? parse_number(j.get<std::string>()) : std::nullopt;
+  if (!number) throw Error("a number, got " + j.dump());
+  return *number;
+}
 
 Json json_of(const LoopSetup& s) {
   return {{"scale", s.scale},
@@ -87,10 +99,16 @@ LoopReply reply_of(const Json& j) {
 
 class Program : public Loop {
  public:
-  explicit Program(const std::string& command) : program_("audit step", command, "training-step") {
+  explicit Program(const std::string& command) : program_(command, "audit step", "training-step") {
+    const Json hello = program_.answer({{"hello", 1}});
+    try {
+      for (const Json& one : hello.at("has")) has_.insert(one.get<std::string>());
+    } catch (const std::exception&) {
+      program_.fail("{\"has\": [...]} to {\"hello\": 1}, got " + hello.dump().substr(0, 200));
+    }
     std::vector<std::string> known;
     for (const Ability ability : kAbilities) known.emplace_back(name(ability));
-    for (const std::string& one : program_.abilities())
+    for (const std::string& one : has_)
       if (std::ranges::find(known, one) == known.end())
         throw UsageError(
             fmt::format("[audit step] '{}' says that it has '{}'{}, want of scaler, clip, accumulate, resume, ranks",
@@ -115,10 +133,11 @@ class Program : public Loop {
     }
     return out;
   }
-  bool has(Ability ability) const override { return program_.has(name(ability)); }
+  bool has(Ability ability) const override { return has_.contains(name(ability)); }
 
  private:
-  LineProgram program_;
+  JsonProgram program_;
+  std::set<std::string> has_;
 };
 
 }  // namespace

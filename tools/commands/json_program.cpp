@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/commands/line_program.h"
+#include "tools/commands/json_program.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -8,10 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <limits>
+#include <utility>
 
 #include "src/error.h"
-#include "tools/report/numbers.h"
 #include "tools/report/usage_error.h"
 
 namespace ampcheck::tools {
@@ -41,38 +40,12 @@ std::string with_quoted_numbers(const std::string& line) {
 
 }  // namespace
 
-double number_of(const Json& j) {
-  if (j.is_number()) return j.get<double>();
-  if (j.is_boolean()) return j.get<bool>() ? 1 : 0;
-  if (j.is_null()) return std::numeric_limits<double>::quiet_NaN();
-  const std::optional<double> number = j.is_string() ? parse_number(j.get<std::string>()) : std::nullopt;
-  if (!number) throw Error("a number, got " + j.dump());
-  return *number;
-}
-
-LineProgram::LineProgram(std::string where, std::string command, std::string page)
-    : where_(std::move(where)), command_(std::move(command)), page_(std::move(page)) {
+JsonProgram::JsonProgram(std::string command, std::string verb, std::string page)
+    : command_(std::move(command)), verb_(std::move(verb)), page_(std::move(page)) {
   start();
-  try {
-    greet();
-  } catch (...) {
-    stop();
-    throw;
-  }
 }
 
-LineProgram::~LineProgram() { stop(); }
-
-void LineProgram::greet() {
-  const Json hello = answer({{"hello", 1}});
-  try {
-    for (const Json& one : hello.at("has")) has_.insert(one.get<std::string>());
-  } catch (const std::exception&) {
-    fail("{\"has\": [...]} to {\"hello\": 1}, got " + hello.dump().substr(0, 200));
-  }
-}
-
-void LineProgram::stop() const {
+JsonProgram::~JsonProgram() {
   close(to_);
   close(from_);
   kill(-child_, SIGTERM);  // a program that does not end with its input
@@ -80,12 +53,12 @@ void LineProgram::stop() const {
   waitpid(child_, &status, 0);
 }
 
-void LineProgram::start() {
+void JsonProgram::start() {
   int in[2] = {-1, -1}, out[2] = {-1, -1};
   if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0)
-    throw Error("[" + where_ + "] no pipe to '" + command_ + "'");
+    throw Error("[" + verb_ + "] no pipe to '" + command_ + "'");
   child_ = fork();
-  if (child_ < 0) throw Error("[" + where_ + "] '" + command_ + "' cannot be started");
+  if (child_ < 0) throw Error("[" + verb_ + "] '" + command_ + "' cannot be started");
   if (child_ == 0) {
     setpgid(0, 0);
     dup2(in[0], STDIN_FILENO);
@@ -100,7 +73,12 @@ void LineProgram::start() {
   from_ = out[0];
 }
 
-Json LineProgram::answer(const Json& request) {
+void JsonProgram::fail(const std::string& wanted) const {
+  throw UsageError("[" + verb_ + "] '" + command_ + "' wants to answer with " + wanted + " (ampcheck explain " + page_ +
+                   ")");
+}
+
+Json JsonProgram::answer(const Json& request) {
   std::string text = request.dump() + "\n";
   for (std::size_t at = 0; at < text.size();) {
     const ssize_t written = write(to_, text.data() + at, text.size() - at);
@@ -111,7 +89,7 @@ Json LineProgram::answer(const Json& request) {
   while (end == std::string::npos) {
     pollfd ready{from_, POLLIN, 0};
     if (poll(&ready, 1, kAnswerWithin) <= 0)
-      throw UsageError(fmt::format("[{}] '{}' did not answer within {} s", where_, command_, kAnswerWithin / 1000));
+      throw UsageError(fmt::format("[{}] '{}' did not answer within {} s", verb_, command_, kAnswerWithin / 1000));
     char bytes[65536];
     const ssize_t got = read(from_, bytes, sizeof bytes);
     if (got <= 0) ended();
@@ -125,11 +103,6 @@ Json LineProgram::answer(const Json& request) {
   return out;
 }
 
-void LineProgram::fail(const std::string& wanted) const {
-  throw UsageError("[" + where_ + "] '" + command_ + "' wants to answer with " + wanted + " (ampcheck explain " +
-                   page_ + ")");
-}
-
-void LineProgram::ended() const { throw UsageError("[" + where_ + "] '" + command_ + "' ended before it answered"); }
+void JsonProgram::ended() const { throw UsageError("[" + verb_ + "] '" + command_ + "' ended before it answered"); }
 
 }  // namespace ampcheck::tools

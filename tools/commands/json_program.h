@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program of the user that answers each line of JSON with a line of JSON.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "tools/report/json.h"
+
+namespace ampcheck::tools {
+
+class JsonProgram {
+ public:
+  /// Starts `command` in a shell. `verb` ("audit scaler") and `page` of the manual stand in messages.
+  JsonProgram(std::string command, std::string verb, std::string page);
+  ~JsonProgram();
+  JsonProgram(const JsonProgram&) = delete;
+  JsonProgram& operator=(const JsonProgram&) = delete;
+
+  /// UsageError if it ends, is silent for a minute, or answers with something else.
+  Json answer(const Json& request);
+  /// UsageError that says what the program wants to answer with.
+  [[noreturn]] void fail(const std::string& wanted) const;
+
+ private:
+  void start();
+  [[noreturn]] void ended() const;
+
+  std::string command_, verb_, page_, held_;
+  pid_t child_ = -1;
+  int to_ = -1, from_ = -1;
+};
+
+}  // namespace ampcheck::tools
