@@ -224,14 +224,19 @@ void Adam::apply_fused(const UpdateBlock<T>& block) const {
     else
       ops.add(g, p, options_.weight_decay);
   }
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) {
+  const auto blend = [=](std::int64_t i) {
     const T old = m[i], from = near_old ? old : g[i];
     m[i] = std::fma(weight, g[i] - old, from);
-  }
+  };
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < block.whole; ++i) v[i] = std::fma(square * g[i], g[i], v[i] * beta2);
-  for (std::int64_t i = block.whole; i < n; ++i) v[i] = std::fma(beta2, v[i], square * g[i] * g[i]);
+  for (std::int64_t i = 0; i < block.whole; ++i) {
+    blend(i);
+    v[i] = std::fma(square * g[i], g[i], v[i] * beta2);
+  }
+  for (std::int64_t i = block.whole; i < n; ++i) {
+    blend(i);
+    v[i] = std::fma(beta2, v[i], square * g[i] * g[i]);
+  }
   if (options_.amsgrad)
     ops.map(vmax, [=](std::int64_t i) { return vmax[i] != vmax[i] || vmax[i] > v[i] ? vmax[i] : v[i]; });
   const T* second = options_.amsgrad ? vmax : v;
