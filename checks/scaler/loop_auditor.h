@@ -67,7 +67,8 @@ class LoopAuditor {
   std::vector<Run> at_scales(const LoopSetup& setup, int steps);
   void grows_unseen();
   void clips();
-  void clips_behind_unscale(const LoopSetup& setup);
+  bool clips_alike(const LoopSetup& setup);
+  bool clips_no_infinity(double clip);
   void keeps_one_scale();
   void spoils_window();
   void resumes();

@@ -83,10 +83,11 @@ TEST(AuditStep, WrongUseIsSaid) {
   refused("step", 2, "[audit step] got nothing to audit, want a program in quotes or a library");
   refused("step a b", 2, "got 'b' too");
   refused("step true", 2, "'true' ended before it answered");
-  refused("step 'echo hello'", 2, "wants to answer with a line of JSON, got 'hello'");
-  refused("step 'echo {}'", 2, "wants to answer with {\"has\": [...]}");
-  refused(R"(step 'echo "{\"has\": [\"resumes\"]}"')", 2, "says that it has 'resumes' (did you mean 'resume'?)");
-  refused(R"(step 'echo "{\"has\": []}"; echo "{\"replies\": [{\"state\": 3}]}"; cat >kept')", 2,
+  refused("step 'echo hello; cat >/dev/null'", 2, "wants to answer with a line of JSON, got 'hello'");
+  refused("step 'echo {}; cat >/dev/null'", 2, "wants to answer with {\"has\": [...]}");
+  refused(R"(step 'echo "{\"has\": [\"resumes\"]}"; cat >/dev/null')", 2,
+          "says that it has 'resumes' (did you mean 'resume'?)");
+  refused(R"(step 'echo "{\"has\": []}"; echo "{\"replies\": [{\"state\": 3}]}"; cat >/dev/null')", 2,
           "an object as state, got 3");
   refused("step 'true' --rule torhc", 2, "did you mean 'torch'?");
   refused("step ./no_such.so", 6, "got './no_such.so', which is no file, want a shared library");

@@ -200,7 +200,7 @@ class Rank {
     for (const float g : grads_) norm += g * g;
     norm = std::sqrt(norm);
     const float most = static_cast<float>(setup_.clip) * (is("clip_times_65536") ? 65536 / scale32() : 1);
-    if (norm > most)
+    if (norm * (is("limit_of_scaled_norm") ? scale32() : 1) > most)
       for (float& g : grads_) g *= most / norm;
   }
   float scale32() const { return static_cast<float>(scale_.scale()); }
@@ -360,6 +360,7 @@ const std::vector<PlantedLoop>& planted_loops() {
       {"clips_scaled", "L15"},
       {"clips_before_check", "L15"},
       {"clip_times_65536", "L15"},
+      {"limit_of_scaled_norm", "L15"},
       {"update_each_micro_batch", "L16"},
       {"last_micro_batch_scaled", "L16"},
       {"last_micro_batch_checked", "L17"},
