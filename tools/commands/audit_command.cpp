@@ -223,12 +223,17 @@ Json json_of(const std::vector<Trial>& trials, const Scores& scores, double seco
   return out;
 }
 
+/// -o is of logs alone.
+void require_writer(const AuditOptions& options, const std::string& what) {
+  if (!options.reports.empty() && (what != "scaler" || options.scaler.log.empty()))
+    throw UsageError("[-o] got '" + options.reports.front().path + "', want it with audit scaler --log alone");
+}
+
 }  // namespace
 
 ExitCode audit_command(const AuditOptions& options) {
   const std::string what = options.words.empty() ? "" : options.words.front();
-  if (!options.reports.empty() && (what != "scaler" || options.scaler.log.empty()))
-    throw UsageError("[-o] got '" + options.reports.front().path + "', want it with audit scaler --log alone");
+  require_writer(options, what);
   if (what == "diagnose") return audit_diagnose_command(options);
   if (what == "gate" || what == "scaler" || what == "step" || what == "train") {
     AuditOptions rest = options;
