@@ -54,7 +54,7 @@ namespace scaler __attribute__((visibility("hidden"))) {
   struct SetsInterval<Scaler, std::void_t<decltype(std::declval<Scaler&>().set_growth_interval(1))>> : std::true_type {
   };
 
-  /// The functions of ac_scaler for a class.
+  // The functions of ac_scaler for a class.
   template <class Scaler>
   struct Face {
     Scaler scaler;
