@@ -175,9 +175,9 @@ class Rank {
     const auto factor = static_cast<float>(scale) / static_cast<float>(setup_.accumulate);
     for (std::size_t i = 0; i < kWeights; ++i) {
       const auto target = static_cast<float>(std::sin(1.7 * number + 0.9 * static_cast<double>(i)));
-      float g = at_.weights[i] - target;
+      if (variant_.dropout && (draw(dropout_) & 1u) != 0) continue;
+      const float g = at_.weights[i] - target;
       loss_ += g * g / 2;
-      if (variant_.dropout && (draw(dropout_) & 1u) != 0) g = 0;
       grads_[i] += g * factor;
     }
     if (is("unseeded")) grads_[0] += static_cast<float>(draw(unseeded_) % 4) * factor;
