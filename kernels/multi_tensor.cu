@@ -336,7 +336,7 @@ void update_at_once(Stream& stream, std::span<const TensorUpdate> tensors, const
                   nullptr,
                   t.target.count(),
                   0,
-                  in_whole_vectors(t.target.dtype, t.target.count(), rule.fused)};
+                  t.whole};
     e.counts = sums.span<std::int64_t>().data() + kCounts * std::ssize(entries);
     touched.emplace_back("target", t.target);
     touched.emplace_back("grad", t.grad);

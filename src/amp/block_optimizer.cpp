@@ -228,7 +228,8 @@ BlockOptimizer::Walk BlockOptimizer::tensors_of(std::size_t i) {
   w.copy = parameter.value.view();
   w.has_copy = common_.master_weights;
   w.grad = parameter.grad.view();
-  w.whole = in_whole_vectors(w.target.dtype, w.target.count(), common_.fused);
+  const std::int64_t count = w.target.count();
+  w.whole = common_.by_place ? in_whole_vectors(w.target.dtype, count, common_.fused) : count;
   for (const std::string& moment : moment_names())
     w.moments[static_cast<std::size_t>(w.moment_count++)] = held[moment].view();
   if (common_.fused) w.grad_scale = grad_scale;
@@ -256,6 +257,7 @@ TensorUpdate BlockOptimizer::update_of(std::size_t i, bool first) {
   out.target = w.target;
   out.grad = w.grad;
   out.moments = w.moments;
+  out.whole = w.whole;
   if (w.has_copy) out.copy = w.copy;
   fill(out);
   return out;

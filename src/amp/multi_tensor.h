@@ -47,6 +47,7 @@ struct TensorUpdate {
   std::array<TensorView, 3> moments = {};  ///< data null: none
   double step_size = 0, correction = 1;    ///< adam: lr / (1 - beta1^step), sqrt(1 - beta2^step)
   bool first = false;                      ///< sgd: the momentum buffer holds nothing yet
+  std::int64_t whole = 0;                  ///< elements in whole vectors: the first ones
 };
 
 /// Updates all of them and adds to the counts of each, if the rule counts.

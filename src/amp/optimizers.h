@@ -33,7 +33,10 @@ struct UpdateOptions {
   /// Dtype of the moments. None: the parameter's, or fp32 with master weights. Reference arithmetic takes no other.
   std::optional<Dtype> moments;
   SkipRule skip = SkipRule::nonzero;  ///< fused only
-  bool count = false;                 ///< fill UpdateCounts (reads the old weight again: some per cent)
+  /// To the bit as torch: what lies behind the last whole vector of its kernels is rounded in another order
+  /// (multi_tensor.h). False: every element as in a whole vector, so that a part of a tensor has the bits of the whole.
+  bool by_place = true;
+  bool count = false;  ///< fill UpdateCounts (reads the old weight again: some per cent)
 };
 
 /// What became of the update of each element, summed over all parameters and steps since the last reset. Exact, in any
