@@ -91,7 +91,8 @@ class _Loop:
         self.places = {"first": (self.weights[0], 0), "last": (self.weights[-1], -1)}
         self.seen = {"first": 0, "last": 0}
         for at, (weight, _) in self.places.items():
-            weight.register_post_accumulate_grad_hook(lambda w, at=at: self.behind_backward(at))
+            hook: Any = weight.register_post_accumulate_grad_hook
+            hook(lambda w, at=at: self.behind_backward(at))
 
     def scale(self) -> float:
         return self.setup.scale if self.made.scaler is None else float(self.made.scaler.get_scale())
@@ -150,7 +151,8 @@ def _answers(make: Callable[[StepSetup], TrainingStep], request: dict[str, Any])
     return replies
 
 
-def _serve(make: Callable[[StepSetup], TrainingStep], has: list[str], paths: tuple[str, str], failed: list[BaseException]) -> None:
+def _serve(make: Callable[[StepSetup], TrainingStep], has: list[str], paths: tuple[str, str],
+           failed: list[BaseException]) -> None:
     with open(paths[0], encoding="utf-8") as requests, open(paths[1], "w", encoding="utf-8") as answers:
         for line in requests:
             request = json.loads(line)
@@ -196,7 +198,10 @@ def audit_step(make: Callable[[StepSetup], TrainingStep], *, clip: bool = False,
     if told.returncode not in (0, 1):
         raise UsageError(told.stderr.strip().removeprefix("ampcheck: "))
     result = json.loads(told.stdout)
-    lines = [f"{c['code']} {c['name']}: {c['outcome']}" + (f": {c['says']}; {', '.join(c['calls'])}; {c['setup']}" if c["calls"] else "")
-             for c in result["checks"] if c["outcome"] in ("FAILED", "WEAK")]
+    lines = []
+    for c in result["checks"]:
+        shown = f": {c['says']}; {', '.join(c['calls'])}; {c['setup']}" if c["calls"] else ""
+        if c["outcome"] in ("FAILED", "WEAK"):
+            lines.append(f"{c['code']} {c['name']}: {c['outcome']}{shown}")
     verdict = "RIGHT" if result["passed"] else f"BROKEN: {result['code']} explains the others"
     return StepAudit(result["passed"], result["code"], result["checks"], "\n".join([verdict, *lines]))
