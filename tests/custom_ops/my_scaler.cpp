@@ -3,12 +3,22 @@
 #include <ampcheck/scaler.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <stdexcept>
 
 namespace {
 
-enum Fault { none, divides_by_half, last_unchecked, unscales_twice, state_without_count, grows_late, not_finite };
+enum Fault {
+  none,
+  divides_by_half,
+  last_unchecked,
+  unscales_twice,
+  state_without_count,
+  grows_late,
+  not_finite,
+  crashes
+};
 #ifndef BROKEN
 #define BROKEN none
 #endif
@@ -64,6 +74,7 @@ class MyScaler {
     const bool found =
         (optimizers_[0].checked && optimizers_[0].found) || (optimizers_[1].checked && optimizers_[1].found);
     for (Optimizer& o : optimizers_) o = {};
+    if (is(crashes) && found) std::abort();
     if (found) {
       scale_ = static_cast<float>(static_cast<double>(scale_) * setup_.backoff_factor);
       clean_ = 0;

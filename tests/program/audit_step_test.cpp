@@ -73,6 +73,13 @@ TEST(AuditStep, LibrariesAreAuditedToo) {
   EXPECT_TRUE(contains(scaler.out, "S18 explains the others: ")) << scaler.out;
 }
 
+TEST(AuditStep, ALibraryThatCrashesIsSaidToCrash) {
+  const ProgramResult got = ampcheck("audit scaler " + tests::in_build("/custom_ops/") + "my_scaler_crashes.so");
+  EXPECT_EQ(got.exit_code, 1) << got.err;
+  EXPECT_EQ(got.out, "");
+  EXPECT_TRUE(contains(got.err, "ampcheck: [audit scaler] '") && contains(got.err, "crashed: signal 6")) << got.err;
+}
+
 TEST(AuditStep, WrongUseIsSaid) {
   const std::string ops = tests::in_build("/custom_ops/");
   const auto refused = [](const std::string& arguments, int code, const std::string& says) {

@@ -9,6 +9,7 @@
 #include "src/amp/scale_rule.h"
 #include "tools/commands/check_lines.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/library_child.h"
 #include "tools/commands/scaler_commands.h"
 #include "tools/commands/scaler_program.h"
 #include "tools/report/json.h"
@@ -70,6 +71,7 @@ ExitCode audit_scaler_command(AuditOptions options) {
   const std::string named = options.scaler.rule.empty() ? (built_in ? target : "torch") : options.scaler.rule;
   require_rule("--rule", named);
   const ScaleRule& rule = scale_rule(named);
+  if (library) go_on_in_child("audit scaler", target);
   const auto subject = built_in  ? checks::scaler::built_in_scaler(scale_rule(target))
                        : library ? opened(target, checks::scaler::library_scaler)
                                  : scaler_program(target);

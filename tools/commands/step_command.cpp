@@ -6,6 +6,7 @@
 #include "src/amp/scale_rule.h"
 #include "tools/commands/check_lines.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/library_child.h"
 #include "tools/commands/scaler_commands.h"
 #include "tools/commands/step_program.h"
 #include "tools/report/output.h"
@@ -52,6 +53,7 @@ ExitCode audit_step_command(const AuditOptions& options) {
   require_rule("--rule", named);
   const ScaleRule& rule = scale_rule(named);
   const std::string& target = options.words.front();
+  if (is_library(target)) go_on_in_child("audit step", target);
   const auto loop = is_library(target) ? opened(target, checks::scaler::library_loop) : step_program(target);
   CallAudit audit;
   try {
