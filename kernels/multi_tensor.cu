@@ -164,6 +164,7 @@ struct UpdateEntry {
   bool first;
   std::int64_t* counts;
   std::int64_t count, first_chunk;
+  std::int64_t whole = 0;  ///< elements in whole vectors
 };
 
 /// An element while it is updated; g becomes the direction.
@@ -176,12 +177,12 @@ struct Update {
   bool adam, fused, maximize, decoupled, amsgrad, nesterov, has_momentum, has_decay, divides, counts;
   float lr, weight_decay, keep, momentum, fresh, lerp, beta2, square, eps, grad_scale;
 
-  AMPCHECK_HD void sgd(Element& e, bool first) const {
+  AMPCHECK_HD void sgd(Element& e, bool first, bool whole) const {
     if (has_momentum) {
       float& buffer = e.moment[0];
       if (first)
         buffer = e.g;
-      else if (fused)
+      else if (fused && !whole)
         buffer = math::fma(buffer, momentum, e.g * fresh);
       else
         buffer = math::fma(fresh, e.g, buffer * momentum);
@@ -206,26 +207,26 @@ struct Update {
     e.g = m;
   }
 
-  AMPCHECK_HD void adam_fused(Element& e, const UpdateEntry& t) const {
+  AMPCHECK_HD void adam_fused(Element& e, const UpdateEntry& t, bool whole) const {
     float &m = e.moment[0], &v = e.moment[1];
     const bool near_old = lerp < 0.5f;
     const float weight = near_old ? lerp : lerp - 1.0f, from = near_old ? m : e.g;
     m = math::fma(weight, e.g - m, from);
-    v = math::fma(beta2, v, square * e.g * e.g);
+    v = whole ? math::fma(square * e.g, e.g, v * beta2) : math::fma(beta2, v, square * e.g * e.g);
     e.p = e.p + math::divide(t.step_size * m, math::divide(math::sqrt(second(e)), t.correction) + eps);
     e.g = m;
   }
 
-  AMPCHECK_HD void update(Element& e, const UpdateEntry& t) const {
+  AMPCHECK_HD void update(Element& e, const UpdateEntry& t, bool whole) const {
     if (maximize) e.g = -e.g;
     if (has_decay && adam && decoupled)
       e.p = e.p * keep;
     else if (has_decay)
       e.g = math::fma(weight_decay, e.p, e.g);
     if (!adam)
-      sgd(e, t.first);
+      sgd(e, t.first, whole);
     else if (fused)
-      adam_fused(e, t);
+      adam_fused(e, t, whole);
     else
       adam_reference(e, t);
   }
@@ -243,7 +244,7 @@ struct Update {
         if (t.moments[m].data != nullptr) e.moment[m] = t.moments[m].load(i);
       const float old = e.p, old_copy = counts && t.copy.data != nullptr ? t.copy.load(i) : 0.0f;
       const bool had = e.g != 0.0f;
-      update(e, t);
+      update(e, t, i < t.whole);
       t.target.store(i, e.p);
       for (int m = 0; m < 3; ++m)
         if (t.moments[m].data != nullptr) t.moments[m].store(i, e.moment[m]);
@@ -334,7 +335,8 @@ void update_at_once(Stream& stream, std::span<const TensorUpdate> tensors, const
                   t.first,
                   nullptr,
                   t.target.count(),
-                  0};
+                  0,
+                  t.whole};
     e.counts = sums.span<std::int64_t>().data() + kCounts * std::ssize(entries);
     touched.emplace_back("target", t.target);
     touched.emplace_back("grad", t.grad);

@@ -32,7 +32,7 @@ endfunction()
 
 # faults_of_headers(<prefix> <out>): what is wrong with the installed headers; empty if nothing is. They are these under
 # include/ampcheck, and include no header of ours but these.
-set(public_headers ampcheck_op.h call.h check.h expr.h gtest.h op.h storage_types.h train.h)
+set(public_headers ampcheck_op.h ampcheck_scaler.h call.h check.h expr.h gtest.h op.h scaler.h storage_types.h train.h)
 function(faults_of_headers prefix out)
   set(faults "")
   file(GLOB_RECURSE found RELATIVE ${prefix}/include/ampcheck ${prefix}/include/*)

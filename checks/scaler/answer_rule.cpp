@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "checks/scaler/answers.h"
@@ -23,14 +24,22 @@ struct Played {
   bool raised = false;  ///< the rule ends the run there
 };
 
+/// Whether this moment is a step of the run.
+bool is_step(const Moment& m) {
+  const bool other = m.event == Event::checkpoint || m.event == Event::moved || m.event == Event::at_floor;
+  return !other && (m.step || m.skip());
+}
+
+/// Whether every step is there, with what became of it.
+bool shows_each_step(const Timeline& t) { return t.each_step && t.source != SkipSource::falls && t.restarts.empty(); }
+
 Played play(const Timeline& t, ScaleRule rule, std::int64_t window) {
   rule.window = static_cast<std::int32_t>(window);
   rule.init_scale = *t.first_scale;
   LossScale scale(rule);
   Played out;
   for (const Moment& m : t.moments) {
-    if (m.event == Event::checkpoint || m.event == Event::moved || m.event == Event::at_floor) continue;
-    if (!m.step && !m.skip()) continue;
+    if (!is_step(m)) continue;
     try {
       scale.update(m.skip());
     } catch (const AmpError&) {
@@ -134,7 +143,7 @@ Answer which_rule(const LogAudit& audit) {
     a.text = fmt::format("the scale never moves from {}: any rule does that", scale_text(*t.first_scale));
     return a;
   }
-  if (!t.each_step || t.source == SkipSource::falls || !t.restarts.empty()) {
+  if (!shows_each_step(t)) {
     by_moves(audit, a);
     return a;
   }
@@ -163,6 +172,26 @@ Answer which_rule(const LogAudit& audit) {
   a.text = names.empty() ? "no known rule: " + difference(best_of(t, audit.rule, windows), audit.rule)
                          : "each step is that of " + list;
   return a;
+}
+
+std::vector<double> scale_of_rule(const LogAudit& audit) {
+  const Timeline& t = audit.timeline;
+  std::vector<double> out(t.moments.size(), std::numeric_limits<double>::quiet_NaN());
+  if (!t.scale_known || !shows_each_step(t)) return out;
+  ScaleRule rule = audit.rule;
+  rule.window = static_cast<std::int32_t>(best_of(t, rule, windows_seen(t)).window);
+  rule.init_scale = *t.first_scale;
+  LossScale scale(rule);
+  for (std::size_t i = 0; i < t.moments.size(); ++i) {
+    if (!is_step(t.moments[i])) continue;
+    try {
+      scale.update(t.moments[i].skip());
+    } catch (const AmpError&) {
+      break;
+    }
+    out[i] = scale.scale();
+  }
+  return out;
 }
 
 }  // namespace ampcheck::checks::scaler

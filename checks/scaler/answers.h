@@ -50,6 +50,10 @@ struct LogAudit {
 /// `rule`: empty for the one of the log's framework. Throws Error for a rule that is not known.
 LogAudit audit_log(std::string_view text, const std::string& rule = "", const ColumnNames& columns = {});
 
+/// The scale behind each moment as the rule has it, played with the log's own skips and the window that fits best; NaN
+/// where the log does not show every step.
+std::vector<double> scale_of_rule(const LogAudit& audit);
+
 // Questions, each in a file of its own.
 Answer which_rule(const LogAudit& audit);
 Answer how_skipped(const LogAudit& audit);

@@ -43,10 +43,11 @@ constexpr CallCheck kChecks[] = {
     {"S23", "fp16 loss", "is a loss in fp16 scaled without leaving fp16's range?"},
 };
 
-/// The failure of an earlier one explains a later one's.
-constexpr std::array<std::string_view, 23> kExplains = {"S19", "S14", "S7",  "S13", "S12", "S6",  "S8", "S11",
-                                                        "S1",  "S5",  "S10", "S15", "S17", "S2",  "S3", "S4",
-                                                        "S18", "S20", "S22", "S9",  "S16", "S23", "S21"};
+/// The failure of an earlier one explains a later one's: of scalers, and of training steps.
+constexpr std::array<std::string_view, 43> kExplains = {
+    "S19", "S14", "S7",  "S13", "S12", "S6",  "S8",  "S11", "S1",  "S5",  "S10", "S15", "S17", "S2",  "S3",
+    "S4",  "S18", "S20", "S22", "S9",  "S16", "S23", "S21", "L2",  "L1",  "L3",  "L4",  "L14", "L15", "L5",
+    "L6",  "L7",  "L8",  "L9",  "L10", "L11", "L12", "L16", "L17", "L13", "L18", "L19", "L20"};
 
 std::string text_of(const Values& v) { return fmt::format("[{:.9g}, {:.9g}, {:.9g}]", v[0], v[1], v[2]); }
 

@@ -73,6 +73,7 @@ class Subject {
   virtual bool has_schedule() const { return false; }
   virtual bool has_fused() const { return false; }
   virtual bool has_half() const { return false; }
+  virtual bool sets_window() const { return true; }
   /// Whether a sequence costs next to nothing: then all up to length 8 are tried.
   virtual bool is_fast() const { return true; }
 };

@@ -246,7 +246,7 @@ std::vector<Ideal> ideals(const ScaleRule& rule, const Subject& subject) {
   std::vector<Ideal> out;
   add_detection(out);
   const bool hysteresis = rule.hysteresis > 1;
-  if (rule.count != GrowthCount::stable_since_overflow) {
+  if (rule.count != GrowthCount::stable_since_overflow && subject.sets_window()) {
     Calls late = steps("...");
     late.push_back({.op = Op::set_window, .window = 2});
     for (const Call& call : steps(".......")) late.push_back(call);

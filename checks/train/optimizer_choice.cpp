@@ -16,6 +16,7 @@ template <class Options>
 Options common(const OptimizerChoice& choice) {
   Options out;
   out.count = true;
+  out.by_place = false;  // sharded or not, on any device: the same bits
   out.fused = choice.is_fused();
   out.master_weights = choice.weights == Weights::master;
   out.moments = choice.moments;

@@ -63,6 +63,7 @@ struct BlockOptimizer::Walk {
   TensorView grad;
   std::array<TensorView, kMaxMoments> moments;
   int moment_count = 0;
+  std::int64_t whole = 0;  ///< elements in whole vectors
   bool has_copy = false;
   std::optional<float> grad_scale;
   const FloatFormat* rounds_to = nullptr;
@@ -121,6 +122,7 @@ template <class T>
 UpdateBlock<T> BlockOptimizer::load(const Walk& w, std::int64_t at, std::int64_t n, Buffers<T>& buffers) const {
   UpdateBlock<T> block;
   block.n = n;
+  block.whole = std::clamp<std::int64_t>(w.whole - at, 0, n);
   block.rounds_to = w.rounds_to;
   block.grad = buffers.grad.data();
   if (lies_as<T>(w.grad))
@@ -226,6 +228,8 @@ BlockOptimizer::Walk BlockOptimizer::tensors_of(std::size_t i) {
   w.copy = parameter.value.view();
   w.has_copy = common_.master_weights;
   w.grad = parameter.grad.view();
+  const std::int64_t count = w.target.count();
+  w.whole = common_.by_place ? in_whole_vectors(w.target.dtype, count, common_.fused) : count;
   for (const std::string& moment : moment_names())
     w.moments[static_cast<std::size_t>(w.moment_count++)] = held[moment].view();
   if (common_.fused) w.grad_scale = grad_scale;
@@ -253,6 +257,7 @@ TensorUpdate BlockOptimizer::update_of(std::size_t i, bool first) {
   out.target = w.target;
   out.grad = w.grad;
   out.moments = w.moments;
+  out.whole = w.whole;
   if (w.has_copy) out.copy = w.copy;
   fill(out);
   return out;
@@ -351,7 +356,12 @@ bool BlockOptimizer::update() {
       if (!skip) update_sparse(i);
       continue;
     }
-    if (skip && !counts_steps()) continue;
+    if (skip && !counts_steps()) {
+      // torch makes the buffers of a first step before its kernel skips it. The next step is no first one then, and
+      // takes what they hold for a momentum: in torch whatever memory held, here zeros.
+      if (common_.skip == SkipRule::torch_exactly_one) prepare_state(i);
+      continue;
+    }
     const bool first = prepare_state(i);
     // torch's wrapper counts first and takes the flag off again: with a flag of 2 the counter goes down.
     float* step = counts_steps() ? state(i)["step"].span<float>().data() : nullptr;

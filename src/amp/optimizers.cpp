@@ -19,13 +19,21 @@ template <class T>
 struct Ops {
   std::int64_t n;
   const FloatFormat* rounds_to;
+  std::int64_t whole = 0;  ///< UpdateBlock's
 
-  void settle(T* x) const {
+  void settle(T* x, std::int64_t count) const {
     if (rounds_to == nullptr) return;
     std::array<std::uint16_t, kBlock> stored;
-    const auto count = static_cast<std::size_t>(n);
-    encode(*rounds_to, {}, std::span<const T>(x, count), stored.data());
-    decode(*rounds_to, stored.data(), std::span<T>(x, count));
+    const auto size = static_cast<std::size_t>(count);
+    encode(*rounds_to, {}, std::span<const T>(x, size), stored.data());
+    decode(*rounds_to, stored.data(), std::span<T>(x, size));
+  }
+  void settle(T* x) const { settle(x, n); }
+  /// What a scalar is in an addition of torch's: rounded to the dtype too. Others stay as they are.
+  T addend(double value) const {
+    T out = static_cast<T>(value);
+    settle(&out, 1);
+    return out;
   }
   template <class F>
   void map(T* y, const F& f) const {
@@ -41,13 +49,20 @@ struct Ops {
     const T s = static_cast<T>(factor);
     map(y, [=](std::int64_t i) { return y[i] * s; });
   }
-  /// y + alpha * x, one rounding (torch's kernels use fma)
+  /// y + alpha * x, one rounding (torch's kernels use fma). Behind the whole vectors of a 16-bit dtype torch rounds the
+  /// product to it as well.
   void add(T* y, const T* x, double factor) const {
-    const T alpha = static_cast<T>(factor);
-    map(y, [=](std::int64_t i) { return std::fma(alpha, x[i], y[i]); });
+    const T alpha = addend(factor);
+    if (rounds_to == nullptr) return map(y, [=](std::int64_t i) { return std::fma(alpha, x[i], y[i]); });
+    std::array<T, kBlock> product;
+    T* const p = product.data();
+    const std::int64_t first = whole;
+    for (std::int64_t i = first; i < n; ++i) p[i - first] = alpha * x[i];
+    settle(p, n - first);
+    map(y, [=](std::int64_t i) { return i < first ? std::fma(alpha, x[i], y[i]) : y[i] + p[i - first]; });
   }
-  void add(T* y, double addend) const {
-    const T s = static_cast<T>(addend);
+  void add(T* y, double value) const {
+    const T s = addend(value);
     map(y, [=](std::int64_t i) { return y[i] + s; });
   }
   /// y + weight * (x - y) from the nearer end
@@ -113,7 +128,7 @@ std::optional<UpdateRule> Sgd::rule() const {
 
 template <class T>
 void Sgd::apply(const UpdateBlock<T>& block) const {
-  const Ops<T> ops{block.n, block.rounds_to};
+  const Ops<T> ops{block.n, block.rounds_to, block.whole};
   T *p = block.parameter, *g = block.grad, *buf = block.moment[0];
   prepare(ops, options_, p, g);
   if (options_.momentum != 0.0) {
@@ -121,7 +136,8 @@ void Sgd::apply(const UpdateBlock<T>& block) const {
       ops.copy(buf, g);
     } else if (common_.fused) {
       const T momentum = static_cast<T>(options_.momentum), fresh = static_cast<T>(1.0 - options_.dampening);
-      for (std::int64_t i = 0; i < block.n; ++i) buf[i] = std::fma(buf[i], momentum, g[i] * fresh);
+      for (std::int64_t i = 0; i < block.whole; ++i) buf[i] = std::fma(g[i], fresh, buf[i] * momentum);
+      for (std::int64_t i = block.whole; i < block.n; ++i) buf[i] = std::fma(buf[i], momentum, g[i] * fresh);
     } else {
       ops.mul(buf, options_.momentum);
       ops.add(buf, g, 1.0 - options_.dampening);
@@ -169,7 +185,7 @@ std::optional<UpdateRule> Adam::rule() const {
 template <class T>
 void Adam::apply(const UpdateBlock<T>& block) const {
   if (common_.fused) return apply_fused(block);
-  const Ops<T> ops{block.n, block.rounds_to};
+  const Ops<T> ops{block.n, block.rounds_to, block.whole};
   T *p = block.parameter, *g = block.grad, *m = block.moment[0], *v = block.moment[1], *vmax = block.moment[2];
   if (options_.maximize) ops.neg(g);
   if (options_.weight_decay != 0.0) {
@@ -208,10 +224,17 @@ void Adam::apply_fused(const UpdateBlock<T>& block) const {
     else
       ops.add(g, p, options_.weight_decay);
   }
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) {
+  const auto blend = [=](std::int64_t i) {
     const T old = m[i], from = near_old ? old : g[i];
     m[i] = std::fma(weight, g[i] - old, from);
+  };
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < block.whole; ++i) {
+    blend(i);
+    v[i] = std::fma(square * g[i], g[i], v[i] * beta2);
+  }
+  for (std::int64_t i = block.whole; i < n; ++i) {
+    blend(i);
     v[i] = std::fma(beta2, v[i], square * g[i] * g[i]);
   }
   if (options_.amsgrad)
@@ -234,7 +257,7 @@ void Adagrad::begin_parameter(double step, bool) { decayed_lr_ = lr() / (1.0 + (
 
 template <class T>
 void Adagrad::apply(const UpdateBlock<T>& block) const {
-  const Ops<T> ops{block.n, block.rounds_to};
+  const Ops<T> ops{block.n, block.rounds_to, block.whole};
   T *p = block.parameter, *g = block.grad, *sum = block.moment[0];
   prepare(ops, options_, p, g);
   ops.addcmul(sum, g, g, 1.0);
@@ -261,7 +284,7 @@ void Rmsprop::begin_parameter(double, bool) {}
 
 template <class T>
 void Rmsprop::apply(const UpdateBlock<T>& block) const {
-  const Ops<T> ops{block.n, block.rounds_to};
+  const Ops<T> ops{block.n, block.rounds_to, block.whole};
   T *p = block.parameter, *g = block.grad, *square = block.moment[0];
   prepare(ops, options_, p, g);
   ops.mul(square, options_.alpha);

@@ -4,12 +4,13 @@
 // Every update walks the tensors once, by blocks that stay in the first cache: gradients of any dtype are widened for
 // the block at hand alone. Two arithmetics:
 // - reference: torch's single-tensor implementation, operation by operation, each result rounded to the parameter's
-// dtype. fp32 and
-//   fp64 bits are torch's, except behind a square root: torch takes MKL's, which may be one ulp off, ours is rounded
-//   correctly;
+//   dtype. Its bits are torch's, except behind a square root of fp32 and fp64: torch takes MKL's, which may be one ulp
+//   off, ours is rounded correctly. (torch's foreach has these bits in fp32 and fp64, and others in 16 bits.)
 // - fused: torch's fused kernels, to the bit. All of an element's update in fp32 (fp64 for fp64 parameters), one
-// rounding per store; it
-//   divides by grad_scale, skips by found_inf and writes the unscaled gradient back if grad_scale is given.
+//   rounding per store; it divides by grad_scale, skips by found_inf and writes the unscaled gradient back if
+//   grad_scale is given.
+// Both are those of torch's CPU kernels for AVX2 on one thread: what lies in whole vectors is rounded in another order
+// than what is left behind them (multi_tensor.h).
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,10 @@ struct UpdateOptions {
   /// Dtype of the moments. None: the parameter's, or fp32 with master weights. Reference arithmetic takes no other.
   std::optional<Dtype> moments;
   SkipRule skip = SkipRule::nonzero;  ///< fused only
-  bool count = false;                 ///< fill UpdateCounts (reads the old weight again: some per cent)
+  /// To the bit as torch: what lies behind the last whole vector of its kernels is rounded in another order
+  /// (multi_tensor.h). False: every element as in a whole vector, so that a part of a tensor has the bits of the whole.
+  bool by_place = true;
+  bool count = false;  ///< fill UpdateCounts (reads the old weight again: some per cent)
 };
 
 /// What became of the update of each element, summed over all parameters and steps since the last reset. Exact, in any
@@ -77,6 +81,7 @@ struct RmspropOptions : UpdateOptions {
 template <class T>
 struct UpdateBlock {
   std::int64_t n = 0;
+  std::int64_t whole = 0;  ///< of these, in whole vectors (multi_tensor.h): the first ones
   T* parameter = nullptr;
   T* grad = nullptr;  ///< becomes the direction of the update: not zero where something should move
   T* moment[3] = {};  ///< in the order of moment_names()

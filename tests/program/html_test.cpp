@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page of a trace in a real browser without a display: it loads nothing, reports no error, and its plots are drawn.
-// Skipped without one.
+// The pages of a trace and of a log in a real browser without a display: they load nothing, report no error, and their
+// plots are drawn. Skipped without one.
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <regex>
+#include <string_view>
 
 #include "tests/support/run_program.h"
 
@@ -45,8 +46,16 @@ std::string browser() {
   return found;
 }
 
-Seen open_page(const std::string& folder, std::string html) {
-  html.insert(html.find("</head>"), kProbe);
+constexpr const char* kPolicy =
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">";
+
+/// The page's policy lets no probe run: it goes, and OfThePolicy looks at it.
+Seen open_page(const std::string& folder, std::string html, bool probed = true) {
+  if (probed) {
+    const std::size_t policy = html.find(kPolicy);
+    if (policy != std::string::npos) html.erase(policy, std::string_view(kPolicy).size());
+    html.insert(html.find("</head>"), kProbe);
+  }
   std::ofstream(folder + "/probed.html") << html;
   const ProgramResult run = shell("timeout 100 " + browser() +
                                   " --headless --no-sandbox --disable-gpu --no-first-run --host-resolver-rules='MAP * "
@@ -83,6 +92,62 @@ TEST(Html, ThePageOfATraceIsDrawnByABrowser) {
   EXPECT_EQ(wrong.count("errors"), 2);
   EXPECT_EQ(wrong.count("loaded"), 1);
   EXPECT_TRUE(contains(wrong.log, "planted") && contains(wrong.log, "CONSOLE")) << wrong.log;
+}
+
+/// 3000 steps: a skip in each window of 400, and one by itself.
+std::string log_of_a_run() {
+  std::string out = "step,scale,skipped,loss,grad_norm\n";
+  int scale = 65536, clean = 0;
+  for (int step = 1; step <= 3000; ++step) {
+    const bool skip = scale > 32768 || step == 1500;
+    if (skip) {
+      scale /= 2;
+      clean = 0;
+    } else if (++clean == 400) {
+      scale *= 2;
+      clean = 0;
+    }
+    out += std::to_string(step) + "," + std::to_string(scale) + (skip ? ",1," : ",0,") +
+           std::to_string(3.0 / (1 + step / 300)) + (skip ? ",nan\n" : ",0.5\n");
+  }
+  return out;
+}
+
+TEST(Html, ThePageOfALogIsDrawnByABrowser) {
+  if (browser().empty()) GTEST_SKIP() << "no chromium, chromium-browser, google-chrome or chrome on PATH";
+  const TemporaryFolder folder;
+  const std::string log = folder.path() + "/<run>.csv", page = folder.path() + "/scale.html";
+  std::ofstream(log) << log_of_a_run();
+  EXPECT_EQ(ampcheck("audit scaler --log '" + log + "' -o 'html:" + page + "'").exit_code, 0);
+  const std::string html = read_text(page);
+  EXPECT_TRUE(contains(html, "&lt;run&gt;.csv: HARMLESS</h1>")) << html.substr(0, 3000);
+  EXPECT_LT(html.size(), 100'000u) << "a long log draws as fast as a short one";
+  const Seen seen = open_page(folder.path(), html);
+  EXPECT_EQ(seen.count("plots"), 3) << "the scale, the norm, the loss\n" << seen.log;
+  EXPECT_EQ(seen.count("empty"), 0);
+  EXPECT_EQ(seen.count("lines"), 5) << "the scale and its rule's, the norm and the scale, the loss";
+  EXPECT_EQ(seen.count("rects"), 1) << "the band of the rule";
+  EXPECT_GT(seen.count("texts"), 20);
+  EXPECT_EQ(seen.count("errors"), 0);
+  EXPECT_EQ(seen.count("loaded"), 0);
+  EXPECT_FALSE(contains(seen.log, "CONSOLE")) << seen.log;
+
+  // The policy lets nothing run or load: both are planted.
+  EXPECT_FALSE(contains(open_page(folder.path(), html, false).log, "Content Security Policy"));
+  std::string broken = html;
+  broken.replace(broken.find("</body>"), 7,
+                 "<script>document.body.append('it ran')</script><img src='http://example.invalid/x.png'></body>");
+  const Seen held = open_page(folder.path(), broken, false);
+  EXPECT_FALSE(contains(held.page, "it ran</body>")) << held.page;
+  EXPECT_TRUE(contains(held.log, "Content Security Policy")) << held.log;
+}
+
+TEST(Html, ALogsPageIsForLogsAlone) {
+  EXPECT_EQ(ampcheck("audit zoo relu -o html:x.html").exit_code, 2);
+  const ProgramResult other = ampcheck("audit scaler --log - -o json:x.json </dev/null");
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_TRUE(contains(other.err, "want html")) << other.err;
+  EXPECT_EQ(ampcheck("audit scaler --log - -o html:/no/such/folder/x.html </dev/null").exit_code, 8);
 }
 
 }  // namespace

@@ -266,6 +266,7 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
     {"ampcheck.audit_presets/1",
      {"audit gate --preset kernelbench mean --json", "audit gate --preset torch div --json"}},
     {"ampcheck.audit_scaler/1", {"audit scaler torch --json"}},
+    {"ampcheck.audit_step/1", {"audit step $OPS/my_loop_COUNTS_SKIPS.so --json"}},
     {"ampcheck.audit_scaler_log/1",
      {"train --steps 4 --shadow off --record t >trained; (cat t; echo '{\"step\": 5') >u; $AMPCHECK audit scaler --log "
       "u "

@@ -296,6 +296,18 @@ std::string lmops(const Step& s, std::int64_t) {
       s.step, s.step, s.loss, s.lr, s.after);
 }
 
+std::string flashlight(const Step& s, std::int64_t) {
+  return fmt::format("epoch:        1 | nupdates: {:12} | lr: {:.6f} | train-loss: {:.4f} | scale-factor: {:.1f}",
+                     s.step, s.lr, s.loss, s.after);
+}
+
+std::string metaseq(const Step& s, std::int64_t) {
+  return fmt::format(
+      "2022-05-01 10:00:00 | INFO | train_inner | {{\"epoch\": 1, \"actv_norm\": \"10.1\", \"loss\": \"{}\", \"lr\": "
+      "\"{}\", \"gnorm\": \"{:.3f}\", \"num_updates\": \"{}\", \"loss_scale\": \"{}\", \"wall\": \"12\"}}",
+      number(s.loss), s.lr, s.norm, s.step, s.after);
+}
+
 std::string keras(const Step& s, std::int64_t) {
   return fmt::format(
       "\x1b[1m{:4}/9999\x1b[0m [=>............................] - ETA: 5:12 - loss: {} - accuracy: 0.1 - "
@@ -303,12 +315,21 @@ std::string keras(const Step& s, std::int64_t) {
       s.step, number(s.loss), s.after);
 }
 
-std::string mmengine(const Run& run) {
+/// mmengine's lines, or mmcv's before it.
+std::string mmengine(const Run& run, bool mmcv) {
   std::string out;
   double norm = 0;
   for (const Step& s : run.steps) {
     norm += s.norm / 50;
     if (s.step % 50 != 0) continue;
+    if (mmcv) {
+      out += fmt::format(
+          "2021-05-18 06:40:12,000 - mmdet - INFO - Epoch [1][{}/7330]  lr: {:.3e}, eta: 1 day, time: 0.5, loss_cls: "
+          "1.05, loss: {:.4f}, grad_norm: {:.4f}\n",
+          s.step, s.lr, s.loss, norm);
+      norm = 0;
+      continue;
+    }
     out += fmt::format(
         "05/18 06:40:12 - mmengine - \x1b[4m\x1b[97mINFO\x1b[0m - Epoch(train)  [1][{:5}/29572]  lr: {:.4e}  eta: 2 "
         "days, "
@@ -401,12 +422,15 @@ std::vector<Format> formats() {
       {"fairseq", "fairseq", kScale | kSkip | kStep, 10, fairseq},
       {"internevo", "torch", kAll | kSkip | kNorm, 1, lines(internevo)},
       {"huggingface", "torch", kLoss, 1, lines(huggingface)},
-      {"mmengine", "torch", kLoss | kStep, 50, mmengine},
+      {"mmengine", "torch", kLoss | kStep, 50, [](const Run& r) { return mmengine(r, false); }},
+      {"mmcv", "torch", kLoss | kStep, 50, [](const Run& r) { return mmengine(r, true); }},
       {"swin", "torch", kAll | kNorm, 1, lines(swin)},
       {"paddlenlp", "paddle", kAll, 1, lines(paddle)},
       {"insightface", "torch", kAll, 1, lines(insightface)},
       {"dllogger", "torch", kAll, 1, lines(dllogger)},
       {"lmops", "deepspeed", kAll, 1, lines(lmops)},
+      {"flashlight", "torch", kAll, 1, lines(flashlight)},
+      {"metaseq", "fairseq", kAll | kNorm, 1, lines(metaseq)},
       {"keras", "keras", kAll, 1, lines(keras)},
       {"json", "torch", kAll | kSkip | kNorm, 1, [](const Run& r) { return json_lines(r, false); }},
       {"json_ranks", "torch", kAll | kSkip | kNorm | kRank, 1, [](const Run& r) { return json_lines(r, true); }},

@@ -43,11 +43,11 @@ void add_scaler_options(CLI::App* command, ScalerAuditOptions& scaler) {
               "for scaler: a training log, - for standard input. Console lines of DeepSpeed, Megatron, apex, fairseq, "
               "HF Trainer, mmengine and others, CSV or JSON lines with named columns, or a trace of ampcheck train",
               scaler.log);
-  text_option(
-      command, "--rule", "RULE",
-      "for scaler: the rule that the log should follow (that of the framework whose lines it has): torch, apex, "
-      "deepspeed, megatron, flax, jmp, keras, tf, fairseq, paddle, ...",
-      scaler.rule);
+  text_option(command, "--rule", "RULE",
+              "for scaler and step: the rule that the scale should follow (of a log: that of the framework whose lines "
+              "it has): torch, apex, "
+              "deepspeed, megatron, flax, jmp, keras, tf, fairseq, paddle, ...",
+              scaler.rule);
   each(command, "--columns", "QUANTITY=NAME,...",
        "for scaler: what columns of a CSV or keys of JSON lines are called, as scale=amp/s,step=it",
        [&scaler](const std::string& text) { parse_columns(text, scaler.columns); });
@@ -67,14 +67,14 @@ void add_autocast_options(CLI::App* command, AuditOptions& o) {
 }  // namespace
 
 void add_options(CLI::App* command, AuditOptions& o) {
-  add_words(
-      command, "WHAT", o.words,
-      "zoo, then ops, kernels (softmax.dot_missing) or patterns, without: all; or gate, then ops or case names. For "
-      "ops of a library or TOML file: gate, then this file; or scaler; or autocast, then a net, a net's TOML file, "
-      "a trace, a list of ops, one or two of torch's lists (cuda, 2.6/cpu), or a program that is an autocast, "
-      "without: ampcheck's own; or train, then ops or kernels, without: all, and defects of steps and healthy "
-      "runs; or diagnose, then planted runs or causes (D5), without: all",
-      Words::some);
+  add_words(command, "WHAT", o.words,
+            "zoo, then ops, kernels (softmax.dot_missing) or patterns, without: all; or gate, then ops or case "
+            "names. For ops of a library or TOML file: gate, then this file; or scaler, then a rule, a library or a "
+            "program in quotes; or step, then a program or library; or autocast, then a net, a net's TOML file, a "
+            "trace, a list of ops, one or two of torch's lists (cuda, 2.6/cpu), or a program that is an autocast, "
+            "without: ampcheck's own; or train, then ops or kernels, without: all, and defects of steps and healthy "
+            "runs; or diagnose, then planted runs or causes (D5), without: all",
+            Words::some);
   add_set_options(command, o);
   add_jobs_option(command, o.jobs);
   add_isolation_options(command, o, "for gate: seconds that a call of a library's kernel may take (60)");
@@ -83,6 +83,7 @@ void add_options(CLI::App* command, AuditOptions& o) {
   add_gate_options(command, o.gate);
   add_scaler_options(command, o.scaler);
   add_autocast_options(command, o);
+  add_log_output(command, o.reports);
   add_dump_options(command, o);
 }
 

@@ -5,9 +5,11 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tools/choose/case_options.h"
 #include "tools/choose/dump_options.h"
+#include "tools/choose/report_formats.h"
 #include "tools/choose/run_options.h"
 
 namespace ampcheck::tools {
@@ -41,6 +43,7 @@ struct AuditOptions : CaseOptions, IsolationOptions, DumpOptions {
   GateOptions gate = {};
   ScalerAuditOptions scaler = {};
   AutocastAuditOptions autocast = {};
+  std::vector<ReportFile> reports = {};
 };
 void add_options(CLI::App* command, AuditOptions& o);
 

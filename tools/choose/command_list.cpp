@@ -96,15 +96,18 @@ const CommandRow kRows[] = {
      {"own-op"}},
     {"audit",
      "Test a judge: audit zoo measures how often ampcheck is right, audit gate what your tolerance lets pass, audit "
-     "scaler whether a loss scale is healthy, audit autocast which dtypes a net's ops run in and should, audit "
-     "diagnose "
-     "how often diagnoses of training runs are right",
+     "scaler whether a loss scale is healthy, audit step whether your training step is right under a loss scale, audit "
+     "autocast which dtypes a net's ops run in and should, audit diagnose how often diagnoses of training runs are "
+     "right",
      {{"ampcheck audit gate softmax --atol 1e-2 --rtol 1e-2", "what this rule accepts and rejects"},
+      {"ampcheck audit gate --preset all", "what the rules of known projects accept and reject"},
       {"ampcheck audit zoo rms_norm", "verdicts on kernels with planted defects, and on correct ones"},
       {"ampcheck audit scaler --log train.log", "is the loss scale of this run healthy?"},
+      {"ampcheck audit scaler ./libmy_scaler.so", "is this scaler right?"},
+      {"ampcheck audit step 'python3 my_step.py'", "does a skipped step leave everything alone?"},
       {"ampcheck audit autocast mlp --dtype bf16", "what autocast does to a net, and the smallest change that helps"}},
      kOfAnswers,
-     {"dumps", "how-it-judges", "loss-scale", "autocast"}},
+     {"dumps", "how-it-judges", "loss-scale", "training-step", "autocast"}},
     {"train",
      "Train a small net in mixed precision and in fp64, and say where low precision did harm",
      {{"ampcheck train --model mlp --dtype fp16 --steps 20", "a net that comes with the program"},

@@ -7,6 +7,7 @@
 
 #include "tools/choose/option_parsing.h"
 #include "tools/report/reports.h"
+#include "tools/report/scaler_html.h"
 #include "tools/trace/trace_file.h"
 
 namespace ampcheck::tools {
@@ -14,13 +15,21 @@ namespace ampcheck::tools {
 namespace {
 
 constexpr ReportFormat kFormats[] = {
-    {"json", json_report},       {"junit", junit_report},
-    {"lines", lines_report},     {"jsonl", jsonl_report},
-    {"sarif", sarif_report},     {"github", github_report},
-    {"gitlab", gitlab_report},   {"markdown", markdown_report},
-    {"csv", csv_report},         {"tap", tap_report},
-    {"concise", concise_report}, {"html", trace_html},
-    {"csv", trace_csv},          {"json", +[](const Trace& trace) { return trace_json(trace, summed(trace)); }},
+    {"json", json_report},
+    {"junit", junit_report},
+    {"lines", lines_report},
+    {"jsonl", jsonl_report},
+    {"sarif", sarif_report},
+    {"github", github_report},
+    {"gitlab", gitlab_report},
+    {"markdown", markdown_report},
+    {"csv", csv_report},
+    {"tap", tap_report},
+    {"concise", concise_report},
+    {"html", trace_html},
+    {"html", scaler_html},
+    {"csv", trace_csv},
+    {"json", +[](const Trace& trace) { return trace_json(trace, summed(trace)); }},
 };
 
 /// Names of the formats that write what `like` writes, as "json, junit, lines".
@@ -63,9 +72,10 @@ void require_apart(const std::vector<ReportFile>& reports, const std::string& pa
 }
 
 template <class Writer>
-void add_output(CLI::App* command, std::vector<ReportFile>& reports, const char* example, const char* other_kind) {
+void add_output(CLI::App* command, std::vector<ReportFile>& reports, const char* example, const char* other_kind,
+                const std::string& where = "") {
   const std::vector<std::string> names = names_of<Writer>();
-  std::string help = "also write ";
+  std::string help = where + "also write ";
   for (std::size_t i = 0; i < names.size(); ++i)
     help += (i == 0 ? "" : i + 1 < names.size() ? ", " : " or ") + names[i] + ":FILE";
   each(command, "-o,--output", "FORMAT:FILE", (help + " (may be repeated)").c_str(),
@@ -90,12 +100,18 @@ std::string ReportFile::text(const Report& report, const RunFacts& facts) const 
   return std::get<ReportWriter>(format->writer)(report, facts);
 }
 std::string ReportFile::text(const Trace& trace) const { return std::get<TraceFormatWriter>(format->writer)(trace); }
+std::string ReportFile::text(const checks::scaler::LogAudit& audit, const std::string& file) const {
+  return std::get<LogFormatWriter>(format->writer)(audit, file);
+}
 
 void add_report_output(CLI::App* command, std::vector<ReportFile>& reports) {
   add_output<ReportWriter>(command, reports, "json:check.json or junit:check.xml", "trace");
 }
 void add_trace_output(CLI::App* command, std::vector<ReportFile>& reports) {
   add_output<TraceFormatWriter>(command, reports, "html:run.html or csv:run.csv", "check");
+}
+void add_log_output(CLI::App* command, std::vector<ReportFile>& reports) {
+  add_output<LogFormatWriter>(command, reports, "html:scale.html", "check or trace", "for scaler --log: ");
 }
 
 }  // namespace ampcheck::tools

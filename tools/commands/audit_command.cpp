@@ -227,20 +227,28 @@ Json json_of(const std::vector<Trial>& trials, const Scores& scores, double seco
   return out;
 }
 
+/// -o is of logs alone.
+void require_writer(const AuditOptions& options, const std::string& what) {
+  if (!options.reports.empty() && (what != "scaler" || options.scaler.log.empty()))
+    throw UsageError("[-o] got '" + options.reports.front().path + "', want it with audit scaler --log alone");
+}
+
 }  // namespace
 
 ExitCode audit_command(const AuditOptions& options) {
   const std::string what = options.words.empty() ? "" : options.words.front();
+  require_writer(options, what);
   if (what == "diagnose") return audit_diagnose_command(options);
-  if (what == "gate" || what == "scaler" || what == "train" || what == "autocast") {
+  if (what == "gate" || what == "scaler" || what == "step" || what == "train" || what == "autocast") {
     AuditOptions rest = options;
     rest.words.erase(rest.words.begin());
     if (what == "train") return audit_train_command(rest);
+    if (what == "step") return audit_step_command(rest);
     if (what == "autocast") return audit_autocast_command(std::move(rest));
     return what == "gate" ? audit_gate_command(std::move(rest)) : audit_scaler_command(std::move(rest));
   }
   if (what != "zoo")
-    throw UsageError("[audit] got '" + what + "', want zoo, gate, scaler, autocast, train or diagnose");
+    throw UsageError("[audit] got '" + what + "', want zoo, gate, scaler, step, autocast, train or diagnose");
   checks::zoo::AuditOptions run;
   run.set = options.set;
   run.seeds = options.seeds;

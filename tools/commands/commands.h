@@ -38,6 +38,8 @@ ExitCode audit_gate_command(AuditOptions options);
 ExitCode audit_scaler_command(AuditOptions options);
 /// `audit autocast`: a net, a trace, a list of ops, or torch's lists (options.words without the first).
 ExitCode audit_autocast_command(AuditOptions options);
+/// `audit step`: a training loop (options.words without the first).
+ExitCode audit_step_command(const AuditOptions& options);
 /// `audit diagnose`: how often diagnoses are right, measured on planted runs (options.words without the first).
 ExitCode audit_diagnose_command(const AuditOptions& options);
 ExitCode train_command(const TrainOptions& options);

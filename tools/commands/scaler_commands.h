@@ -5,9 +5,11 @@
 #include <map>
 #include <string>
 
+#include "checks/scaler/library.h"
 #include "checks/scaler/log.h"
 #include "tools/choose/options.h"
 #include "tools/report/exit_code.h"
+#include "tools/report/usage_error.h"
 
 namespace ampcheck::tools {
 
@@ -15,6 +17,19 @@ namespace ampcheck::tools {
 ExitCode audit_scaler_log(const AuditOptions& options);
 /// What the user calls the columns of a log. UsageError for a quantity that is not known.
 checks::scaler::ColumnNames columns_of(const std::map<std::string, std::string>& columns);
+/// Whether what is to be audited is a shared library, not a command.
+inline bool is_library(const std::string& target) {
+  return target.ends_with(".so") && target.find(' ') == std::string::npos;
+}
+/// `open(path)`, with what is wrong with the library as wrong use.
+template <class Open>
+auto opened(const std::string& path, Open open) {
+  try {
+    return open(path);
+  } catch (const checks::scaler::LibraryError& error) {
+    throw UsageError(error.what());
+  }
+}
 /// UsageError for a scale rule that is not known.
 void require_rule(const std::string& flag, const std::string& rule);
 

@@ -171,6 +171,7 @@ void require_rule(const std::string& flag, const std::string& rule) {
 ExitCode audit_scaler_log(const AuditOptions& options) {
   const ScalerAuditOptions& scaler = options.scaler;
   if (!scaler.rule.empty()) require_rule("--rule", scaler.rule);
+  for (const ReportFile& report : options.reports) require_writable(report.path);
   const LogAudit audit = checks::scaler::audit_log(text_of_log(scaler.log), scaler.rule, columns_of(scaler.columns));
   if (audit.nothing_read()) {
     write_stderr(
@@ -179,6 +180,7 @@ ExitCode audit_scaler_log(const AuditOptions& options) {
                     scaler.log, grouped(audit.log.lines)));
     return ExitCode::nothing_ran;
   }
+  for (const ReportFile& report : options.reports) write_file(report.path, report.text(audit, scaler.log));
   write_stdout(options.json ? json_text(json_of(audit, scaler.log)) : text_of(audit, scaler.log));
   const Health health = audit.headline().health;
   return health == Health::broken        ? ExitCode::findings

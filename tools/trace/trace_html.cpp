@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 
+#include "tools/report/html_page.h"
 #include "tools/report/numbers.h"
 #include "tools/trace/trace_file.h"
 
@@ -13,91 +14,7 @@ namespace ampcheck::tools {
 
 namespace {
 
-constexpr double kWidth = 900, kLeft = 70, kHeight = 220;
 constexpr std::size_t kMostColumns = 150, kMostRows = 60, kHistograms = 12;
-
-constexpr const char* kStyle = R"(
-:root { color-scheme: light dark; --ink: #1c2430; --soft: #6a7585; --line: #d5dae1; --paper: #ffffff; --low: #c2410c; --ref: #1d4ed8; --bar: #4b7fd1; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e5e9f0; --soft: #98a2b3; --line: #39424e; --paper: #14181d; --low: #fb923c; --ref: #7aa2f7; --bar: #5b8bd9; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2rem auto; max-width: 1120px; padding: 0 1rem; }
-h1 { font-size: 1.35rem; margin-bottom: .2rem; } h2 { font-size: 1.05rem; margin: 2rem 0 .3rem; } p { color: var(--soft); margin: .2rem 0 .6rem; }
-svg { max-width: 100%; height: auto; display: block; } svg text { fill: var(--soft); font-size: 11px; } .axis { stroke: var(--line); }
-.low { stroke: var(--low); fill: none; stroke-width: 1.6; } .ref { stroke: var(--ref); fill: none; stroke-width: 1.6; stroke-dasharray: 5 3; } .skip { stroke: var(--low); stroke-width: 1.2; }
-.bar { fill: var(--bar); } .edge { stroke: var(--low); stroke-dasharray: 3 3; } .grid { display: flex; flex-wrap: wrap; gap: 1rem; } .grid div { width: 340px; font-size: .8rem; }
-.key span { display: inline-block; margin-right: 1.2rem; } .key i { display: inline-block; width: 1.6rem; border-top: 2px solid; vertical-align: middle; margin-right: .4rem; }
-)";
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out += c;
-  }
-  return out;
-}
-
-/// A line over the steps; gaps where a value is not finite.
-struct Line {
-  const char* style;
-  std::vector<double> values;
-};
-
-std::string plot(const std::vector<Line>& lines, const std::function<std::string(double)>& label,
-                 const std::vector<std::size_t>& marks) {
-  double low = INFINITY, high = -INFINITY;
-  std::size_t n = 1;
-  for (const Line& line : lines)
-    for (const double v : line.values)
-      if (std::isfinite(v)) {
-        low = std::min(low, v);
-        high = std::max(high, v);
-      }
-  for (const Line& line : lines) n = std::max(n, line.values.size());
-  if (low > high) return "<p>No finite value.</p>";
-  if (low == high) {
-    low -= 2;
-    high += 2;
-  }
-  const auto x = [&](std::size_t i) {
-    return kLeft +
-           (kWidth - kLeft - 10) * static_cast<double>(i) / static_cast<double>(std::max<std::size_t>(n - 1, 1));
-  };
-  const auto y = [&](double v) { return 10 + (kHeight - 40) * (high - v) / (high - low); };
-  std::string out = fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\">", kWidth, kHeight);
-  for (int i = 0; i <= 4; ++i) {
-    const double v = low + (high - low) * i / 4;
-    out += fmt::format(
-        "<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/><text x=\"{}\" y=\"{:.1f}\" "
-        "text-anchor=\"end\">{}</text>",
-        kLeft, kWidth - 10, y(v), y(v), kLeft - 6, y(v) + 4, label(v));
-  }
-  for (const std::size_t at : marks)
-    out += fmt::format(
-        "<line class=\"skip\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"><title>step {3} "
-        "skipped</title></line>",
-        x(at), kHeight - 30, kHeight - 18, at + 1);
-  for (const Line& line : lines) {
-    std::string path;
-    bool pen = false;
-    for (std::size_t i = 0; i < line.values.size(); ++i) {
-      if (std::isfinite(line.values[i]))
-        path += fmt::format("{}{:.1f} {:.1f}", pen ? "L" : "M", x(i), y(line.values[i]));
-      pen = std::isfinite(line.values[i]);
-    }
-    out += fmt::format("<path class=\"{}\" d=\"{}\"/>", line.style, path);
-  }
-  return out +
-         fmt::format("<text x=\"{}\" y=\"{}\">step 1</text><text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text></svg>",
-                     kLeft, kHeight - 4, kWidth - 10, kHeight - 4, n);
-}
 
 /// One cell of a heat map: what it shows, how strongly from 0 to 1, and its words.
 struct Cell {
@@ -141,7 +58,8 @@ std::string heat_svg(const HeatMap& map, const std::function<double(double)>& st
   std::string out = fmt::format("<svg viewBox=\"0 0 1080 {}\" role=\"img\">", height);
   for (std::size_t r = 0; r < map.rows.size(); ++r) {
     const double y = row_height * static_cast<double>(r);
-    out += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>", left - 6, y + 11, escaped(map.rows[r]));
+    out += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>", left - 6, y + 11,
+                       html_escaped(map.rows[r]));
     for (std::size_t c = 0; c < columns; ++c) {
       const Cell& value = map.cells[r][c];
       if (!value.known) continue;
@@ -150,7 +68,7 @@ std::string heat_svg(const HeatMap& map, const std::function<double(double)>& st
           "<rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" fill=\"hsl({:.0f} 75% {:.0f}%)\"><title>{}, step "
           "{}: {}</title></rect>",
           left + cell * static_cast<double>(c), y + 1, std::max(cell - 0.5, 0.5), row_height - 1.5, 140 - 140 * s,
-          82 - 37 * s, escaped(map.rows[r]), c * map.per_column + 1, words(value.value));
+          82 - 37 * s, html_escaped(map.rows[r]), c * map.per_column + 1, words(value.value));
     }
   }
   return out + fmt::format(
@@ -170,7 +88,7 @@ std::string histogram(const TracedSum& s) {
   const double width = 320, height = 90, step = width / (high - low);
   const auto x = [&](int e) { return (e - low) * step; };
   std::string out =
-      fmt::format("<div>{}<svg viewBox=\"0 0 {} {}\" role=\"img\">", escaped(s.sum.name()), width, height);
+      fmt::format("<div>{}<svg viewBox=\"0 0 {} {}\" role=\"img\">", html_escaped(s.sum.name()), width, height);
   for (std::size_t i = 0; i < s.sum.exponents.size(); ++i) {
     const double h = 66 * static_cast<double>(s.sum.exponents[i]) / static_cast<double>(most);
     const int e = s.sum.first_exponent + static_cast<int>(i);
@@ -208,16 +126,17 @@ std::vector<std::string> rows_of(const std::vector<const TracedSum*>& worst,
 }
 
 std::string loss_section(const Trace& trace) {
-  Line low{"low", {}}, fp64{"ref", {}}, scale{"low", {}};
-  Line from{"ref", {}}, to{"ref", {}};
+  PlotLine low{"low", {}}, fp64{"ref", {}}, scale{"low", {}};
+  PlotLine from{"ref", {}}, to{"ref", {}};
   const ScaleWindows windows = trace.dtype == name(Dtype::fp16) ? scale_windows(trace) : ScaleWindows();
-  std::vector<std::size_t> skips;
+  std::vector<PlotMark> skips;
+  const PlotFrame frame{"step 1", fmt::format("{}", trace.steps.size())};
   for (std::size_t i = 0; i < trace.steps.size(); ++i) {
     const TracedStep& s = trace.steps[i];
     low.values.push_back(s.loss);
     fp64.values.push_back(s.fp64_loss.value_or(NAN));
     scale.values.push_back(std::log2(s.scale));
-    if (!s.stepped) skips.push_back(i);
+    if (!s.stepped) skips.push_back({i, fmt::format("step {} skipped", i + 1)});
     const auto of = windows.by_step.find(s.step);  // of a step not looked at: the last one that was
     const bool held = of == windows.by_step.end() && i > 0, some = of != windows.by_step.end() && !of->second.none();
     from.values.push_back(held ? from.values.back() : some ? static_cast<double>(*of->second.low) : NAN);
@@ -225,29 +144,27 @@ std::string loss_section(const Trace& trace) {
   }
   return "<h2>Loss</h2><p class=\"key\"><span><i style=\"border-color:var(--low)\"></i>" + trace.dtype +
          "</span><span><i style=\"border-color:var(--ref);border-top-style:dashed\"></i>fp64</span></p>" +
-         plot({low, fp64}, [](double v) { return rounded_decimal(v, 3); }, {}) +
+         line_plot(
+             {low, fp64}, [](double v) { return rounded_decimal(v, 3); }, {}, frame) +
          fmt::format("<h2>Loss scale and skipped steps</h2><p>{} of {} steps skipped (marks at the foot).{}</p>",
                      skips.size(), trace.steps.size(),
                      windows.by_step.empty()
                          ? ""
                          : " Between the dashed lines no gradient loses anything, in the steps looked at.") +
-         plot(
-             {from, to, scale}, [](double v) { return fmt::format("2^{:.1f}", v); }, skips);
+         line_plot(
+             {from, to, scale}, [](double v) { return fmt::format("2^{:.1f}", v); }, skips, frame);
 }
 
 }  // namespace
 
 std::string trace_html(const Trace& trace) {
   const std::vector<TracedSum> sums = summed(trace);
-  std::string out = fmt::format(
-      "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-      "content=\"width=device-width\"><title>ampcheck trace: {} in {}</title><style>{}</style></head><body>",
-      escaped(trace.model), trace.dtype, kStyle);
+  std::string out = html_head(fmt::format("ampcheck trace: {} in {}", trace.model, trace.dtype));
   out += fmt::format("<h1>{}, scaler {}</h1><p>seed {}, {} steps, {} tensors{}</p>",
-                     escaped(net_in(trace.model, trace.dtype, trace.autocast, trace.autocast_tables)),
-                     escaped(trace.scaler), trace.seed, trace.steps.size(), grouped(std::ssize(trace.tensors)),
+                     html_escaped(net_in(trace.model, trace.dtype, trace.autocast, trace.autocast_tables)),
+                     html_escaped(trace.scaler), trace.seed, trace.steps.size(), grouped(std::ssize(trace.tensors)),
                      trace.torn ? "; the run was cut off" : "");
-  if (trace.missing) out += "<p>" + escaped(missing_text(*trace.missing)) + "</p>";
+  if (trace.missing) out += "<p>" + html_escaped(missing_text(*trace.missing)) + "</p>";
   if (trace.steps.empty()) return out + "<p>No whole step.</p></body></html>\n";
   out += loss_section(trace);
   const std::vector<const TracedSum*> worst = worst_first(sums);

@@ -191,7 +191,7 @@ TEST(AuditCommand, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(ampcheck::testing::ampcheck("audit").exit_code, 2);
   const auto unknown = ampcheck::testing::ampcheck("audit nothing");
   EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_TRUE(contains(unknown.err, "got 'nothing', want zoo, gate, scaler, autocast, train or diagnose"))
+  EXPECT_TRUE(contains(unknown.err, "got 'nothing', want zoo, gate, scaler, step, autocast, train or diagnose"))
       << unknown.err;
   EXPECT_EQ(ampcheck::testing::ampcheck("audit zoo nosuch.kernel").exit_code, 4);
   EXPECT_EQ(ampcheck::testing::ampcheck("audit zoo nosuch").exit_code, 4);
