@@ -89,14 +89,20 @@ struct Composite {
   std::string_view op, inner;
 };
 /// Observed to give another dtype in a region than their arguments have.
-constexpr std::array<Composite, 8> kCpuComposites = {{{"chain_matmul", "mm"},
-                                                      {"hstack", "cat"},
-                                                      {"linalg_multi_dot", "mm"},
-                                                      {"linalg_pinv", "matmul"},
-                                                      {"lstm_cell", "linear"},
-                                                      {"multi_head_attention_forward", "linear"},
-                                                      {"rnn_relu_cell", "linear"},
-                                                      {"rnn_tanh_cell", "linear"}}};
+constexpr std::array<Composite, 14> kCpuComposites = {{{"chain_matmul", "mm"},
+                                                       {"column_stack", "cat"},
+                                                       {"concat", "cat"},
+                                                       {"concatenate", "cat"},
+                                                       {"dstack", "cat"},
+                                                       {"hstack", "cat"},
+                                                       {"linalg_multi_dot", "mm"},
+                                                       {"linalg_pinv", "matmul"},
+                                                       {"lstm_cell", "linear"},
+                                                       {"multi_head_attention_forward", "linear"},
+                                                       {"rnn_relu_cell", "linear"},
+                                                       {"rnn_tanh_cell", "linear"},
+                                                       {"row_stack", "cat"},
+                                                       {"vstack", "cat"}}};
 /// By its source: nll_loss of a log_softmax that is asked for the logits' own dtype.
 constexpr std::array<Composite, 1> kCudaComposites = {{{"cross_entropy_loss", "nll_loss"}}};
 

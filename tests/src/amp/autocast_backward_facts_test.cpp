@@ -79,6 +79,21 @@ std::string rounding_at_a_widening_cast(const Golden& fact) {
   return d.text();
 }
 
+/// The dtype of cast_inputs: what the fact says, or the word of its name ("none", "low", "other" for the other type of
+/// 16 bits, or a dtype of torch).
+std::optional<Dtype> cast_inputs_of(const Golden& fact, Dtype low) {
+  const std::string key = "cast_inputs=", &name = fact.at("name").text;
+  const std::size_t at = name.find(key);
+  if (at == std::string::npos) return std::nullopt;
+  const std::size_t begin = at + key.size(),
+                    end = std::min(name.find("_in_region", begin), name.find("_out_of_region", begin));
+  const std::string word = fact.contains("cast_inputs") ? fact.at("cast_inputs").text : name.substr(begin, end - begin);
+  if (word == "none") return std::nullopt;
+  if (word == "low") return low;
+  if (word == "other") return low == Dtype::fp16 ? Dtype::bf16 : Dtype::fp16;
+  return dtype_of(word);
+}
+
 /// custom_fwd and custom_bwd with and without cast_inputs, or neither, in and out of a region: states, casts, and the
 /// dtypes that mm computes in.
 std::string custom_function(const Golden& fact) {
@@ -88,9 +103,7 @@ std::string custom_function(const Golden& fact) {
   const auto named = [&](const char* part) { return name_of.find(part) != std::string::npos; };
   const bool decorated = named("cast_inputs=");
   const Dtype low = low_of(fact);
-  const std::optional<Dtype> cast = named("=float32_") ? std::optional(Dtype::fp32)
-                                    : named("=low_")   ? std::optional(low)
-                                                       : std::nullopt;
+  const std::optional<Dtype> cast = cast_inputs_of(fact, low);
   std::vector<Dtype> inputs(2, name_of.ends_with("fp64") ? Dtype::fp64 : name_of.ends_with("low") ? low : Dtype::fp32);
   if (name_of.ends_with("mixed")) inputs[1] = low;
   std::optional<Autocast> outer;
