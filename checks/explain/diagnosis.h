@@ -27,17 +27,7 @@ std::string added_otherwise(const WrongTensor& wrong);
 /// Whether the wrong elements are all wrong by one factor: the errors of sums have either sign and no common size.
 bool off_by_one_factor(const WrongTensor& wrong);
 
-/// Words if the wrong elements are those of a sum that leaves out its last term or its tail; empty otherwise.
-std::string dropped_terms(const WrongTensor& wrong);
-
 /// Words if the numbers are those of the formula, rounded toward zero on the way to a 16-bit storage; empty otherwise.
 std::string truncated(const WrongTensor& wrong, Notes& notes);
-
-/// A short accumulator, if a replay of the formula that adds in order, in 16 bits, gives the tensor as the kernel wrote
-/// it. Cheap, and as sure as a changed formula that gives it.
-Replayed surely_low_accumulation(const WrongTensor& wrong);
-
-/// A short accumulator, if it explains the failed elements of a tensor.
-Replayed explained_by_low_accumulation(const WrongTensor& wrong);
 
 }  // namespace ampcheck::checks

@@ -20,6 +20,7 @@
 #include "checks/explain/formula_change.h"
 #include "checks/explain/odds.h"
 #include "checks/explain/places.h"
+#include "checks/explain/sum_replays.h"
 #include "checks/explain/unstable_algebra.h"
 #include "reference/replay/replay.h"
 #include "src/error.h"

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "checks/explain/median.h"
+
 namespace ampcheck::checks {
 
 namespace {
@@ -33,13 +35,6 @@ double log_declared(const Interval& declared, std::span<const double> got, std::
   return log_density(got[i] - declared.value[i], std::hypot(stored(declared, i), declared.radius[i]));
 }
 
-double middle_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 /// What the elements outside have in common.
 struct Fitted {
   double share = 0;   ///< mean error as a share of the value
@@ -63,7 +58,7 @@ Fitted fitted(const Interval& declared, std::span<const double> got, std::span<c
   }
   out.size /= static_cast<double>(std::max<std::size_t>(all, 1));
   out.share /= static_cast<double>(std::max<std::size_t>(factors.size(), 1));
-  out.factor = middle_of(std::move(factors));
+  out.factor = median(std::move(factors));
   return out;
 }
 

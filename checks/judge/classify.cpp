@@ -15,6 +15,7 @@
 #include "checks/explain/formula_change.h"
 #include "checks/explain/odds.h"
 #include "checks/explain/places.h"
+#include "checks/explain/sum_replays.h"
 #include "checks/judge/kinks.h"
 #include "checks/judge/overwriting_twin.h"
 

@@ -233,22 +233,7 @@ void require_writer(const AuditOptions& options, const std::string& what) {
     throw UsageError("[-o] got '" + options.reports.front().path + "', want it with audit scaler --log alone");
 }
 
-}  // namespace
-
-ExitCode audit_command(const AuditOptions& options) {
-  const std::string what = options.words.empty() ? "" : options.words.front();
-  require_writer(options, what);
-  if (what == "diagnose") return audit_diagnose_command(options);
-  if (what == "gate" || what == "scaler" || what == "step" || what == "train" || what == "autocast") {
-    AuditOptions rest = options;
-    rest.words.erase(rest.words.begin());
-    if (what == "train") return audit_train_command(rest);
-    if (what == "step") return audit_step_command(rest);
-    if (what == "autocast") return audit_autocast_command(std::move(rest));
-    return what == "gate" ? audit_gate_command(std::move(rest)) : audit_scaler_command(std::move(rest));
-  }
-  if (what != "zoo")
-    throw UsageError("[audit] got '" + what + "', want zoo, gate, scaler, step, autocast, train or diagnose");
+ExitCode audit_zoo_command(const AuditOptions& options) {
   checks::zoo::AuditOptions run;
   run.set = options.set;
   run.seeds = options.seeds;
@@ -296,6 +281,23 @@ ExitCode audit_command(const AuditOptions& options) {
   write_stdout(options.json ? json_text(json_of(trials, scores, seconds()))
                             : text_of(trials, scores, options, seconds()));
   return all_well(scores) ? ExitCode::passed : ExitCode::findings;
+}
+
+}  // namespace
+
+ExitCode audit_command(const AuditOptions& options) {
+  const std::string what = options.words.empty() ? "" : options.words.front();
+  require_writer(options, what);
+  AuditOptions rest = options;
+  if (what != "diagnose" && !rest.words.empty()) rest.words.erase(rest.words.begin());
+  if (what == "diagnose") return audit_diagnose_command(options);
+  if (what == "train") return audit_train_command(rest);
+  if (what == "step") return audit_step_command(rest);
+  if (what == "autocast") return audit_autocast_command(std::move(rest));
+  if (what == "gate") return audit_gate_command(std::move(rest));
+  if (what == "scaler") return audit_scaler_command(std::move(rest));
+  if (what == "zoo") return audit_zoo_command(options);
+  throw UsageError("[audit] got '" + what + "', want zoo, gate, scaler, step, autocast, train or diagnose");
 }
 
 }  // namespace ampcheck::tools
