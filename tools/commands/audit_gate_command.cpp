@@ -357,7 +357,7 @@ std::vector<GateAudit> audit_dump(const AuditOptions& options) {
 
 ExitCode audit_gate_command(AuditOptions options) {
   open_plugin(options);
-  if (const auto code = run_in_child(options.plugin_ops, options)) return *code;
+  run_kernels_here(options.plugin_ops, options);
   const GateOptions& flags = options.gate;
   for (const auto& limit : {flags.atol, flags.rtol, flags.matched, flags.mean, flags.nmse, flags.cosine, flags.factor})
     if (limit && !non_negative(*limit))

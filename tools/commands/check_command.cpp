@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -22,6 +23,7 @@
 #include "tools/report/progress.h"
 #include "tools/report/reports.h"
 #include "tools/report/run_journal.h"
+#include "tools/report/shell_word.h"
 #include "tools/workers/interrupt.h"
 #include "tools/workers/isolation.h"
 
@@ -186,6 +188,25 @@ void take_part(const CheckOptions& options, Selection& selection, Files& files) 
 }  // namespace
 
 ExitCode check_command(const CheckOptions& options) { return check_with(options, nullptr); }
+
+ExitCode broken_library(const CheckOptions& options, const std::string& library, Code code, const std::string& why) {
+  RunFacts facts{.build = build_facts(), .machine = {}, .device = options.device};
+  facts.planned = 1;
+  facts.again = "ampcheck check " + shell_word(library);
+  CaseResult result;
+  result.name = result.plugin = library;
+  result.op = std::filesystem::path(library).filename().string();
+  result.verdict = text_of(code).verdict;
+  result.code = code;
+  CheckResult check;
+  check.find(code);
+  check.compared = check.failed = 1;
+  check.cause = why;
+  result.checks.push_back(std::move(check));
+  Report report;
+  report.cases.push_back(std::move(result));
+  return worse(ExitCode::findings, write_results(options, report, facts));
+}
 
 ExitCode check_with(const CheckOptions& given, const MergedRun* merged) {
   CheckOptions options = given;

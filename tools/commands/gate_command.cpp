@@ -256,7 +256,7 @@ void require_options(const KernelGateOptions& options) {
 
 ExitCode gate_command(const KernelGateOptions& options) {
   require_options(options);
-  if (const auto code = run_in_child(options.plugin_ops, options, options.device)) return *code;
+  run_kernels_here(options.plugin_ops, options, options.device);
   RunFacts facts = begin_run(options, options);
   Selection selection = select_cases(options);
   if (selection.cases.empty()) {

@@ -10,9 +10,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string_view>
 
+#include "checks/doors/toml_launchers.h"
 #include "checks/run/sampled.h"
 #include "src/parallel.h"
 #include "tools/choose/plugins.h"
@@ -20,6 +22,7 @@
 #include "tools/choose/user_tensors.h"
 #include "tools/workers/isolation.h"
 #include "tools/workers/limits.h"
+#include "tools/workers/runner.h"
 #include "tools/workers/wire.h"
 #include "tools/workers/worker_channel.h"
 
@@ -62,6 +65,13 @@ bool write_all(std::string_view text) {
   return true;
 }
 
+/// Kernels of a CPU run apart from their judge. Those of a simulated GPU are no code of this machine, and on a real one
+/// they do not see its memory.
+std::unique_ptr<KernelRunner> runner_of(const std::string& library, Device device) {
+  const bool simulated = checks::is_kernel_file(std::string_view(library).substr(0, library.rfind('@')));
+  return device == Device::cpu && !simulated ? std::make_unique<KernelRunner>(library) : nullptr;
+}
+
 }  // namespace
 
 ExitCode worker_main(int argc, char** argv) {
@@ -78,10 +88,17 @@ ExitCode worker_main(int argc, char** argv) {
   run.as_written = how_judged.find("as-written") != std::string_view::npos;
   run.jobs = 1;
   run.cancel = &cancel;
+  const std::unique_ptr<KernelRunner> runner = runner_of(options.words.front(), run.device);
   limit_memory(run.device);
   limit(RLIMIT_FSIZE, kMostOutput);  // a kernel may not take the disk either
+  std::signal(SIGXFSZ, SIG_DFL);     // one that prints without end is ended
   set_threads(1);
   open_plugin(options);
+  if (runner != nullptr) {
+    std::vector<const checks::OpDef*> there;
+    for (const checks::OpDef& op : runner->take_over(options.plugin_ops)) there.push_back(&op);
+    options.plugin_ops = std::move(there);
+  }
   open_data(options);
   const pid_t self = getpid();
   struct sigaction action {};
