@@ -47,6 +47,11 @@ constexpr Deed kDeeds[] = {
     {"writes_before", "STRUCTURAL", ""},
     {"returns_garbage", "CRASH", "forward returned -123456789"},
     {"floods", "CRASH", "it had printed: "},
+    {"writes_far_behind", "CRASH", "memory was touched 8192 bytes behind the last element of 'y'"},
+    {"reads_far_before", "CRASH", "memory was touched 12000 bytes before the first element of 'y'"},
+    {"answers_itself", "CRASH", "ended by itself with exit code 0"},
+    {"leaves_state", "ROUNDING", "forward left the rounding mode toward zero, the locale C.UTF-8, the blocked signals"},
+    {"leaves_a_session", "ROUNDING", ""},
 };
 
 class Hostile : public ::testing::TestWithParam<Deed> {};

@@ -190,7 +190,7 @@ void take_part(const CheckOptions& options, Selection& selection, Files& files) 
 ExitCode check_command(const CheckOptions& options) { return check_with(options, nullptr); }
 
 ExitCode broken_library(const CheckOptions& options, const std::string& library, Code code, const std::string& why) {
-  RunFacts facts{.build = build_facts(), .machine = {}, .device = options.device};
+  RunFacts facts{.build = build_facts(), .machine = machine_facts(), .device = options.device};
   facts.planned = 1;
   facts.again = "ampcheck check " + shell_word(library);
   CaseResult result;
@@ -212,7 +212,7 @@ ExitCode check_with(const CheckOptions& given, const MergedRun* merged) {
   CheckOptions options = given;
   if (options.dump.empty() && options.formula.empty()) put_on_cores(options, options.accumulate, options.device);
   if (!options.dump.empty() || !options.formula.empty()) return check_dump_command(options);
-  require_reports(options.reports, options.json);
+  require_reports(options.reports, options.json, {{"--journal", options.journal}, {"--run-file", options.run_file}});
   RunFacts facts = begin_run(options, options);
   facts.verbose = options.verbose;
   facts.accumulate = accumulate_words(options.accumulate);
@@ -224,7 +224,7 @@ ExitCode check_with(const CheckOptions& given, const MergedRun* merged) {
   Journal journal;
   std::atomic<std::size_t> planned = 0;
   InterruptGuard guard([&, known = facts]() mutable {
-    if (stderr_is_terminal()) write_stderr("\r\x1b[K");
+    if (stderr_is_terminal()) write_progress("\r\x1b[K");
     known.planned = planned;
     write_results(options, journal.interrupted(), known);
   });

@@ -248,7 +248,7 @@ void require_options(const KernelGateOptions& options) {
         "[gate] got neither --baseline nor --base, want one of them: a folder of accepted states, or another build");
   if (!options.today.empty() && !is_date(options.today))
     throw UsageError("[--today] got '" + options.today + "', want a day, as 2026-12-31");
-  require_reports(options.reports, options.json);
+  require_reports(options.reports, options.json, {{"--record", options.record}});
   if (!options.record.empty()) require_writable(options.record);
 }
 

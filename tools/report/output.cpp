@@ -10,9 +10,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 
 #include "src/error.h"
 #include "src/file_bytes.h"
+#include "tools/report/plain_text.h"
 #include "tools/report/usage_error.h"
 
 namespace ampcheck::tools {
@@ -89,7 +91,8 @@ void close_stdout() {
   if (::close(STDOUT_FILENO) != 0 && errno != EBADF) fail("standard output", errno);
 }
 
-void write_stderr(std::string_view text) { write_all(STDERR_FILENO, text); }
+void write_stderr(std::string_view text) { write_all(STDERR_FILENO, clean_lines(text)); }
+void write_progress(std::string_view text) { write_all(STDERR_FILENO, text); }
 
 void write_file(const std::string& name, std::string_view text) {
   if (name == "-") return write_stdout(text);
@@ -114,6 +117,20 @@ void require_writable(const std::string& path) {
   struct stat facts {};
   if (::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) fail("'" + path + "'", EISDIR);
   if (::access(place.c_str(), W_OK) != 0) fail("'" + path + "'", errno);
+}
+
+void require_apart(const std::vector<WrittenFile>& files) {
+  std::map<std::string, std::string> seen;  // file -> option
+  for (const auto& [option, path] : files) {
+    if (path.empty() || path == "-" || written_directly(path)) continue;
+    std::error_code error;
+    const std::string real = std::filesystem::weakly_canonical(path, error).string();
+    const auto [at, fresh] = seen.try_emplace(error ? path : real, option);
+    if (!fresh)
+      throw UsageError("[" + option + "] got '" + path + "', which " +
+                       (at->second == option ? "stands there twice" : at->second + " writes too") +
+                       ", want a file of its own for each");
+  }
 }
 
 void require_readable(const std::string& path) {

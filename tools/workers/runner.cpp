@@ -2,6 +2,7 @@
 #include "tools/workers/runner.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
 
@@ -161,20 +162,34 @@ const std::deque<checks::OpDef>& KernelRunner::take_over(const std::vector<const
 void KernelRunner::call(std::size_t op, KernelPass pass, const kernels::KernelCall& call) {
   Copies copies(arena_);
   std::string reply;
-  if (!send_message(requests_, request_of(op, pass, call, arena_, copies)) || !receive_message(replies_, reply))
+  if (!send_message(requests_, request_of(op, pass, call, arena_, copies)) || !answers() ||
+      !receive_message(replies_, reply))
     end_as_it_did();
   copies.bring_back();
   take_reply(reply);
 }
 
+/// Waits for the beginning of an answer, in slices: a fork of the kernel's may hold the pipe open.
+bool KernelRunner::answers() {
+  constexpr int kSlice = 50;  // milliseconds
+  for (;;) {
+    pollfd at = {replies_, POLLIN, 0};
+    if (poll(&at, 1, kSlice) > 0) return (at.revents & POLLIN) != 0;
+    if (waitpid(process_, &status_, WNOHANG) == process_) {
+      process_ = 0;
+      return false;
+    }
+  }
+}
+
 void KernelRunner::end_as_it_did() {
   constexpr auto kMercy = std::chrono::seconds(1);
   const auto deadline = std::chrono::steady_clock::now() + kMercy;
-  int status = 0;
-  while (waitpid(process_, &status, WNOHANG) == 0) {  // it may have closed its descriptors, and go on
+  while (process_ != 0 && waitpid(process_, &status_, WNOHANG) == 0) {  // it may have closed its descriptors, and go on
     if (std::chrono::steady_clock::now() > deadline) kill(process_, SIGKILL);
     usleep(1000);
   }
+  const int status = status_;
   if (!WIFSIGNALED(status)) _exit(WEXITSTATUS(status));
   std::signal(WTERMSIG(status), SIG_DFL);
   sigset_t only;

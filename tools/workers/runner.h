@@ -33,11 +33,13 @@ class KernelRunner {
   void call(std::size_t op, KernelPass pass, const kernels::KernelCall& call);
 
  private:
+  bool answers();
   [[noreturn]] void end_as_it_did();
 
   KernelArena arena_;
   std::deque<checks::OpDef> ops_;
   pid_t process_ = 0;
+  int status_ = 0;  ///< of its end
   int requests_ = -1, replies_ = -1;
 };
 
