@@ -56,6 +56,7 @@ struct RunCommand {
   ExitCode operator()(KernelGateOptions& o) const { return with_library(o, gate_command); }
   ExitCode operator()(AcceptOptions& o) const { return accept_command(o); }
   ExitCode operator()(ReviewOptions& o) const { return review_command(o); }
+  ExitCode operator()(MutateOptions& o) const { return mutate_command(o); }
   ExitCode operator()(MergeOptions& o) const { return merge_command(o); }
   ExitCode operator()(ConfigOptions& o) const { return config_command(o); }
   ExitCode operator()(CompletionOptions& o) const { return completion_command(o); }

@@ -151,5 +151,39 @@ TEST(Base64, ThereAndBack) {
     EXPECT_FALSE(tools::from_base64(bad)) << bad;
 }
 
+/// Variables of runners and clusters, and what is to be said on standard error; empty: wrong use.
+struct SaidByVariables {
+  const char* variables;
+  const char* says;
+};
+
+TEST_F(Shards, AutoIsWhatTheEnvironmentSays) {
+  const SaidByVariables cases[] = {
+      {"GTEST_SHARD_INDEX=0 GTEST_TOTAL_SHARDS=3", "part 1 of 3 (GTEST_SHARD_INDEX=0, GTEST_TOTAL_SHARDS=3)"},
+      {"TEST_SHARD_INDEX=2 TEST_TOTAL_SHARDS=3", "part 3 of 3 (TEST_SHARD_INDEX=2, TEST_TOTAL_SHARDS=3)"},
+      {"CI_NODE_INDEX=1 CI_NODE_TOTAL=3", "part 1 of 3 (CI_NODE_INDEX=1, CI_NODE_TOTAL=3)"},
+      {"SLURM_ARRAY_TASK_ID=14 SLURM_ARRAY_TASK_COUNT=3 SLURM_ARRAY_TASK_MIN=10 SLURM_ARRAY_TASK_STEP=2",
+       "part 3 of 3 (SLURM_ARRAY_TASK_ID=14, SLURM_ARRAY_TASK_COUNT=3)"},
+      {"SLURM_PROCID=1 SLURM_NTASKS=3 SLURM_STEP_ID=0", "part 2 of 3 (SLURM_PROCID=1, SLURM_NTASKS=3)"},
+      {"SLURM_PROCID=0 SLURM_NTASKS=3", "part 1 of 1 (no variable says another)"},
+      {"", "part 1 of 1 (no variable says another)"},
+      {"CI_NODE_INDEX=0 CI_NODE_TOTAL=3", ""},
+      {"TEST_SHARD_INDEX=3 TEST_TOTAL_SHARDS=3", ""},
+      {"TEST_TOTAL_SHARDS=3", ""},
+      {"TEST_SHARD_INDEX=x TEST_TOTAL_SHARDS=3", ""},
+      {"SLURM_ARRAY_TASK_ID=11 SLURM_ARRAY_TASK_COUNT=3 SLURM_ARRAY_TASK_MIN=10 SLURM_ARRAY_TASK_STEP=2", ""}};
+  for (const auto& [variables, says] : cases) {
+    const ProgramResult one = shell(std::string("env -u CI_NODE_INDEX -u CI_NODE_TOTAL -u SLURM_STEP_ID ") + variables +
+                                    " $AMPCHECK check relu --regimes quick --shapes first --shard auto");
+    EXPECT_EQ(one.exit_code, *says == '\0' ? 2 : 0) << variables << one.err;
+    EXPECT_TRUE(contains(one.err, *says == '\0' ? "[--shard auto]" : says)) << variables << one.err;
+  }
+  const ProgramResult touched =
+      shell("cd '" + folder_.path() + "'; TEST_SHARD_INDEX=0 TEST_TOTAL_SHARDS=2 TEST_SHARD_STATUS_FILE=status " +
+            "$AMPCHECK check relu --regimes quick --shapes first --shard auto");
+  EXPECT_EQ(touched.exit_code, 0) << touched.err;
+  EXPECT_TRUE(std::filesystem::exists(folder_.path() + "/status"));
+}
+
 }  // namespace
 }  // namespace ampcheck::testing

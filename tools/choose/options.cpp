@@ -146,7 +146,9 @@ void take_file_settings(CommandLine& line, const std::string& verb) {
 AnyOptions parse_options(int argc, char** argv, std::optional<std::string>& help) {
   CommandLine line;
   bool version = false, no_config = false;
-  line.app.add_flag("--no-config", no_config, "leave ampcheck.toml alone");
+  std::string profile;
+  line.app.add_flag("--no-config", no_config, "leave ampcheck.toml and the environment alone");
+  line.app.add_option("--profile", profile, "take the settings of this profile of ampcheck.toml first");
   line.app.add_flag("--version", version, "version, as the command of that name");
   if (argc == 2 && std::string_view(argv[1]) == "--version") return line.options<VersionOptions>();
   require_verb(argc, argv);
@@ -160,12 +162,15 @@ AnyOptions parse_options(int argc, char** argv, std::optional<std::string>& help
     fail_parse(line.app, error);
   }
   const std::size_t command = chosen_command(line).value();
-  if (const std::string path = no_config ? "" : find_config("."); !path.empty())
-    take_config(read_config(path, line.commands), *line.commands[command]);
+  if (!no_config) {
+    std::string path;
+    take_config(project_settings(path, chosen_profile(profile), line.commands), *line.commands[command]);
+  }
   take_file_settings(line, command_rows()[command].name);
   AnyOptions options = line.options_of(command);
   if (CheckOptions* const check = std::get_if<CheckOptions>(&options))
     check->arguments = arguments_of(*line.commands[command]);
+  if (ConfigOptions* const config = std::get_if<ConfigOptions>(&options)) config->profile = chosen_profile(profile);
   std::visit(Completion(), options);
   return options;
 }

@@ -239,6 +239,8 @@ ExitCode check_with(const CheckOptions& given, const MergedRun* merged) {
   const bool all_certified = drop_uncertified(selection);
   planned = facts.planned = selection.cases.size();
   say_what_is_left_out(options, selection);
+  if (!options.shard_origin.empty())
+    write_stderr(fmt::format("ampcheck: part {} of {} ({})\n", options.shard, options.shards, options.shard_origin));
   Files files{.merged = merged, .part = false, .header = {}};
   take_part(options, selection, files);
   if (merged == nullptr) planned = facts.planned = selection.cases.size();

@@ -29,6 +29,8 @@ ExitCode new_command(const NewOptions& options);
 ExitCode gate_command(const KernelGateOptions& options);
 ExitCode accept_command(const AcceptOptions& options);
 ExitCode review_command(const ReviewOptions& options);
+/// `mutate`: small changes of a kernel's source, and whether the check sees them.
+ExitCode mutate_command(const MutateOptions& options);
 /// `merge`: the parts of a check that ran on several machines.
 ExitCode merge_command(const MergeOptions& options);
 ExitCode config_command(const ConfigOptions& options);

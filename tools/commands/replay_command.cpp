@@ -21,6 +21,7 @@
 #include "tools/report/json.h"
 #include "tools/report/output.h"
 #include "tools/report/reports.h"
+#include "tools/workers/child.h"
 #include "tools/workers/interrupt.h"
 #include "tools/workers/isolation.h"
 
@@ -100,6 +101,7 @@ CaseResult judged(const ReplayOptions& options, const checks::Case& item, const 
   if (!saves)
     if (const auto isolated = isolated_run(worker_setup(options.plugin_ops, options, options.inputs), run.cancel))
       return isolated(*item.op, item.call, {.sampled = sampled, .power = true});
+  run_kernels_here(options.plugin_ops, options, options.device);
   if (sampled) return checks::run_sampled(*item.op, item.call, run);
   return checks::run_case(*item.op, item.call, run, saves ? &dump : nullptr);
 }

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which part of a run this is: said on the command line, or by the variables of a CI system, a test runner or a
+// cluster.
+#pragma once
+
+#include <string>
+
+namespace ampcheck::tools {
+
+struct ShardChoice {
+  int shard = 1, shards = 1;
+  std::string origin = {};  ///< the variables that say it; empty: the command line
+};
+
+/// "2/4", or "auto": of these pairs of variables the first that is set; without any it is the whole run.
+/// GTEST_SHARD_INDEX and GTEST_TOTAL_SHARDS (GoogleTest); TEST_SHARD_INDEX and TEST_TOTAL_SHARDS (Bazel; the file of
+/// TEST_SHARD_STATUS_FILE is touched); CI_NODE_INDEX, from 1, and CI_NODE_TOTAL (GitLab); SLURM_ARRAY_TASK_ID and
+/// SLURM_ARRAY_TASK_COUNT, from SLURM_ARRAY_TASK_MIN in SLURM_ARRAY_TASK_STEP; SLURM_PROCID and SLURM_NTASKS in a step
+/// of srun (where SLURM_STEP_ID is set). UsageError for anything else, and for variables that say no part.
+ShardChoice choose_shard(const std::string& text);
+
+}  // namespace ampcheck::tools
