@@ -176,7 +176,7 @@ TEST_F(Shards, AutoIsWhatTheEnvironmentSays) {
     const ProgramResult one = shell(std::string("env -u CI_NODE_INDEX -u CI_NODE_TOTAL -u SLURM_STEP_ID ") + variables +
                                     " $AMPCHECK check relu --regimes quick --shapes first --shard auto");
     EXPECT_EQ(one.exit_code, *says == '\0' ? 2 : 0) << variables << one.err;
-    EXPECT_TRUE(contains(one.err, *says == '\0' ? "[--shard auto]" : says)) << variables << one.err;
+    EXPECT_TRUE(contains(one.err, *says == '\0' ? "[environment]" : says)) << variables << one.err;
   }
   const ProgramResult touched =
       shell("cd '" + folder_.path() + "'; TEST_SHARD_INDEX=0 TEST_TOTAL_SHARDS=2 TEST_SHARD_STATUS_FILE=status " +

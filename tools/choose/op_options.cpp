@@ -64,6 +64,12 @@ void add_options(CLI::App* command, CheckOptions& o) {
          o.shards = chosen.shards;
          o.shard_origin = chosen.origin;
        });
+  each(command, "--engine", "E",
+       "mpi: the ranks of 'mpirun -n N' or srun share the cases through the folder of --run-file, and rank 0 reports",
+       [&o](const std::string& t) {
+         constexpr std::array kEngines = {Named<bool>{"mpi", true}, Named<bool>{"none", false}};
+         o.ranks = choose("--engine", t, kEngines);
+       });
   add_flag(command, "--no-times", o.no_times, kNoTimes);
   add_flag(command, "-v,--verbose", o.verbose,
            "show every failing case, and which operations of a formula make its intervals wide");

@@ -24,6 +24,8 @@ struct CheckOptions : CaseOptions, RunningOptions, DumpOptions, CoresOptions {
   std::string run_file = {};      ///< file that keeps every result, to go on with or to merge
   int shard = 1, shards = 1;      ///< of the cases only this part
   std::string shard_origin = {};  ///< the variables that say which; empty: the command line
+  bool ranks = false;             ///< --engine mpi: a part of the cases at a time, beside other ranks of one job
+  bool silent = false;            ///< writes no report: a part that somebody else reports
   bool no_times = false;          ///< times are 0 in every report, so that equal results are equal files
   /// The command line without what changes no result, as merge runs it again.
   std::vector<std::string> arguments = {};

@@ -104,8 +104,9 @@ struct Completion {
 
 /// The options of a check that change its results, as a command line: those of its reports, files and parts are out.
 std::vector<std::string> arguments_of(const CLI::App& check) {
-  static const std::vector<std::string> kNoResult = {
-      "help", "json", "output", "verbose", "jobs", "journal", "memory", "time-budget", "run-file", "shard", "no-times"};
+  static const std::vector<std::string> kNoResult = {"help",     "json",    "output", "verbose",
+                                                     "jobs",     "journal", "memory", "time-budget",
+                                                     "run-file", "shard",   "engine", "no-times"};
   std::vector<std::string> out, words;
   for (const CLI::Option* option : const_cast<CLI::App&>(check).get_options()) {
     if (option->count() == 0) continue;

@@ -36,6 +36,12 @@ constexpr Pair kPairs[] = {
     {"SLURM_PROCID", "SLURM_NTASKS", 0, nullptr, "SLURM_STEP_ID"},  // a batch script has the others too, and runs once
 };
 
+constexpr Pair kRanks[] = {
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+    {"PMI_RANK", "PMI_SIZE"},
+    {"SLURM_PROCID", "SLURM_NTASKS", 0, nullptr, "SLURM_STEP_ID"},
+};
+
 /// The text of a variable; nothing where it is not set or empty.
 std::optional<std::string> variable(const char* name) {
   const char* const text = std::getenv(name);
@@ -47,8 +53,7 @@ std::int64_t number_of(const char* name, std::int64_t low, std::int64_t high) {
   const std::string text = variable(name).value_or("");
   const std::optional<std::int64_t> value = parse_whole(text);
   if (!value || *value < low || *value > high)
-    throw UsageError(
-        fmt::format("[--shard auto] {} is '{}', want a whole number from {} to {}", name, text, low, high));
+    throw UsageError(fmt::format("[environment] {} is '{}', want a whole number from {} to {}", name, text, low, high));
   return *value;
 }
 
@@ -57,13 +62,13 @@ void touch(const char* name) {
   if (!path) return;
   const int file = open(path->c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (file < 0)
-    throw WriteError(fmt::format("[--shard auto] cannot touch '{}' of {}: {}", *path, name, std::strerror(errno)));
+    throw WriteError(fmt::format("[environment] cannot touch '{}' of {}: {}", *path, name, std::strerror(errno)));
   close(file);
 }
 
 ShardChoice choice_of(const Pair& pair) {
   if (!variable(pair.index))
-    throw UsageError(fmt::format("[--shard auto] {} is set and {} is not, want both", pair.total, pair.index));
+    throw UsageError(fmt::format("[environment] {} is set and {} is not, want both", pair.total, pair.index));
   const std::int64_t total = number_of(pair.total, 1, kMostShards);
   const bool is_array = std::strcmp(pair.index, "SLURM_ARRAY_TASK_ID") == 0;
   std::int64_t index = 0;
@@ -74,7 +79,7 @@ ShardChoice choice_of(const Pair& pair) {
                        id = number_of(pair.index, least, least + (total - 1) * step);
     if ((id - least) % step != 0)
       throw UsageError(
-          fmt::format("[--shard auto] SLURM_ARRAY_TASK_ID is {}, want {} and every {} on", id, least, step));
+          fmt::format("[environment] SLURM_ARRAY_TASK_ID is {}, want {} and every {} on", id, least, step));
     index = (id - least) / step;
   } else {
     index = number_of(pair.index, pair.first, pair.first + total - 1) - pair.first;
@@ -98,6 +103,18 @@ ShardChoice choose_shard(const std::string& text) {
   if (!shard || !shards || *shards < 1 || *shards > kMostShards || *shard < 1 || *shard > *shards)
     throw UsageError("[--shard] got '" + text + "', want a part and their number, as 1/4 to 4/4, or auto");
   return {static_cast<int>(*shard), static_cast<int>(*shards), ""};
+}
+
+ShardChoice rank_of_job() {
+  for (const Pair& pair : kRanks)
+    if (variable(pair.total) && (pair.only_in == nullptr || variable(pair.only_in))) return choice_of(pair);
+  return {1, 1, "no mpirun or srun started this"};
+}
+
+int ranks_of_this_machine(int ranks) {
+  for (const char* const name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"})
+    if (variable(name)) return static_cast<int>(number_of(name, 1, kMostShards));
+  return ranks;
 }
 
 }  // namespace ampcheck::tools

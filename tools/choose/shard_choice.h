@@ -19,4 +19,11 @@ struct ShardChoice {
 /// of srun (where SLURM_STEP_ID is set). UsageError for anything else, and for variables that say no part.
 ShardChoice choose_shard(const std::string& text);
 
+/// The rank of this process in a job of mpirun or srun, from 1, and how many there are: of OMPI_COMM_WORLD_RANK and
+/// OMPI_COMM_WORLD_SIZE (Open MPI), PMI_RANK and PMI_SIZE (MPICH), SLURM_PROCID and SLURM_NTASKS the first pair that is
+/// set; without any it is the only one.
+ShardChoice rank_of_job();
+/// How many of the ranks run on this machine, as far as the job says: at most `ranks`.
+int ranks_of_this_machine(int ranks);
+
 }  // namespace ampcheck::tools

@@ -34,6 +34,7 @@ namespace {
 /// Writes the results to standard output and to each file of -o; a failed one does not stop the others.
 ExitCode write_results(const CheckOptions& options, const Report& report, const RunFacts& facts) {
   ExitCode code = ExitCode::passed;
+  if (options.silent) return code;
   const auto attempt = [&](auto write) {
     try {
       write();
@@ -187,7 +188,9 @@ void take_part(const CheckOptions& options, Selection& selection, Files& files) 
 
 }  // namespace
 
-ExitCode check_command(const CheckOptions& options) { return check_with(options, nullptr); }
+ExitCode check_command(const CheckOptions& options) {
+  return options.ranks ? check_in_ranks(options) : check_with(options, nullptr);
+}
 
 ExitCode broken_library(const CheckOptions& options, const std::string& library, Code code, const std::string& why) {
   RunFacts facts{.build = build_facts(), .machine = machine_facts(), .device = options.device};
@@ -247,6 +250,7 @@ ExitCode check_with(const CheckOptions& given, const MergedRun* merged) {
   const Report report = run(options, selection, guard.flag(), journal, files);
   guard.finish();
   const ExitCode written = write_results(options, report, facts);
+  if (options.silent && guard.interrupted()) return ExitCode::incomplete;
   if (guard.interrupted() && report.interrupted && written == ExitCode::passed) end_by_signal();
   return worse(worse(written, all_certified ? ExitCode::passed : ExitCode::usage), exit_code_of(report, facts.planned));
 }
