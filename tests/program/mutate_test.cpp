@@ -175,7 +175,7 @@ TEST_F(Mutate, AWeakCheckHasSurvivors) {
 
 TEST_F(Mutate, RefusesWhatItCannotDo) {
   const std::pair<const char*, std::string> wrong[] = {
-      {"want a path below this folder", "--check /tmp/libtwice.so"},
+      {"want a path below this folder", "--check ../libtwice.so"},
       {"no --check LIBRARY", ""},
       {"makes no 'libother.so'", "--check libother.so"},
       {"want a share from 0 to 1", "--check libtwice.so --min-killed 2"},

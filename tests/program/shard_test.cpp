@@ -185,5 +185,52 @@ TEST_F(Shards, AutoIsWhatTheEnvironmentSays) {
   EXPECT_TRUE(std::filesystem::exists(folder_.path() + "/status"));
 }
 
+/// Ranks of one job, as mpirun starts them; $OPTIONS are those of check.
+const std::string kRanks =
+    "ranks() { n=$1; for r in $(seq 1 $((n - 1))); do OMPI_COMM_WORLD_RANK=$r OMPI_COMM_WORLD_SIZE=$n \"$AMPCHECK\" "
+    "check "
+    "$OPTIONS --engine mpi --run-file job$n >out$r 2>err$r & done; OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=$n "
+    "\"$AMPCHECK\" check $OPTIONS --engine mpi --run-file job$n --no-times -o json:ranks$n.json; code=$?; wait; return "
+    "$code; }\n";
+
+TEST_F(Shards, RanksGiveTheBytesOfOneRun) {
+  const std::string check = "softmax relu softmax.dropped_tail --regimes quick --dtype fp32";
+  const ProgramResult whole = run("check " + check + " --no-times -o json:whole.json");
+  for (const int n : {1, 2, 4}) {
+    const ProgramResult all = shell("cd '" + folder_.path() + "'; OPTIONS='" + check + "'\n" + kRanks + "ranks " +
+                                    std::to_string(n) + "; code=$?; cat out* 2>/dev/null; exit $code");
+    EXPECT_EQ(all.exit_code, whole.exit_code) << all.err;
+    EXPECT_EQ(all.out, whole.out) << "rank 0 alone reports";
+    EXPECT_TRUE(read("ranks" + std::to_string(n) + ".json") == read("whole.json")) << n << " ranks";
+    EXPECT_TRUE(contains(all.err, std::to_string(n) + " rank")) << all.err;
+  }
+}
+
+TEST_F(Shards, ARankThatIsKilledLosesItsPartAlone) {
+  const std::string check = tests::in_build("/custom_ops/hostile.so") + " loops --regimes quick --timeout 3 --jobs 1";
+  const ProgramResult whole = run("check " + check + " --no-times -o json:whole.json");
+  const ProgramResult all =
+      shell("cd '" + folder_.path() + "'; OPTIONS='" + check + "'\n" + kRanks +
+            "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 \"$AMPCHECK\" check $OPTIONS --engine mpi --run-file job1 "
+            "2>lost & lost=$!; sleep 2; ranks 1 & rest=$!; sleep 0.5; kill -9 $lost; wait $rest");
+  EXPECT_EQ(all.exit_code, 1) << all.out << all.err;
+  EXPECT_LT(all.seconds, 40);
+  EXPECT_TRUE(read("ranks1.json") == read("whole.json")) << all.out << all.err;
+}
+
+TEST_F(Shards, APartOfWhichRanksDieIsFiveAndGoesOnLater) {
+  const std::string job = "check softmax --regimes quick --dtype fp32 --engine mpi --run-file job";
+  std::filesystem::create_directories(folder_.path() + "/job");
+  write("job/part03.claim", "begun by rank 1\nbegun by rank 0\n");
+  const ProgramResult lost = run(job);
+  EXPECT_EQ(lost.exit_code, 5) << lost.out << lost.err;
+  EXPECT_TRUE(contains(lost.err, "the same command, with --run-file job, goes on")) << lost.err;
+  const ProgramResult later = run(job);
+  EXPECT_EQ(later.exit_code, 0) << later.out << later.err;
+  for (const char* const wrong : {"check relu --engine mpi", "check relu --engine mpi --run-file j --shard 1/2",
+                                  "check relu --engine mip --run-file j"})
+    EXPECT_EQ(run(wrong).exit_code, 2) << wrong;
+}
+
 }  // namespace
 }  // namespace ampcheck::testing

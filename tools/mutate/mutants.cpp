@@ -205,26 +205,32 @@ class Finder {
       replace(Mutant::Kind::precision, at(i), wide ? "float" : low_type_);
   }
 
+  /// Whether an expression may begin with the token, as a statement of its own.
+  static bool begins_expression(const Token& token) {
+    if (any_of(token, kNoExpression) || any_of(token, kTypes)) return false;
+    return token.kind == Token::Kind::word || token.is("*") || token.is("(") || token.is("++") || token.is("--");
+  }
+  /// "Type name", "Type<T> name" or "Type* name" behind another word: a declaration.
+  bool declares_name(std::size_t i) const {
+    const Token& left = before(i);
+    return at(i).kind == Token::Kind::word &&
+           (left.kind == Token::Kind::word || left.is(">") || left.is("*") || left.is("&"));
+  }
+
   /// An assignment or a call on its own is dropped.
   void statement(std::size_t i) {
-    if (!statement_begins(i) || in_head(i)) return;
-    const Token& first = at(i);
-    if (any_of(first, kNoExpression) || any_of(first, kTypes) ||
-        (first.kind != Token::Kind::word && !first.is("*") && !first.is("(") && !first.is("++") && !first.is("--")))
-      return;
-    bool assigns = false;
-    std::size_t end = i, lone_words = 0;
+    if (!statement_begins(i) || in_head(i) || !begins_expression(at(i))) return;
+    bool assigns = false, declaration = false;
+    std::size_t end = i;
     for (; end < tokens_.size() && !at(end).is(";"); ++end) {
       if (at(end).is("}")) return;
       assigns |= any_of(at(end), kAssigns);
-      if (!assigns && end > i && at(end).kind == Token::Kind::word &&
-          (before(end).kind == Token::Kind::word || before(end).is(">") || before(end).is("*") || before(end).is("&")))
-        ++lone_words;  // "Type name": a declaration
-      if (at(end).is("(") || at(end).is("[") || at(end).is("{")) end = std::max(end, partners_[end]);
+      declaration |= !assigns && end > i && declares_name(end);
+      end = std::max(end, partners_[end]);  // over ( ), [ ] and { }
     }
-    if (end >= tokens_.size() || (lone_words > 0 && !first.is("*"))) return;
-    const bool calls = before(end).is(")") || assigns || before(end).is("++") || before(end).is("--");
-    if (calls) add(Mutant::Kind::statement, first.offset, at(end).offset - first.offset, "");
+    if (end >= tokens_.size() || (declaration && !at(i).is("*"))) return;
+    if (assigns || before(end).is(")") || before(end).is("++") || before(end).is("--"))
+      add(Mutant::Kind::statement, at(i).offset, at(end).offset - at(i).offset, "");
   }
 
   /// Marks the heads of for loops: what of them is a bound.
