@@ -216,7 +216,7 @@ TEST(UnrulyInputs, ATraceWhoseTensorsAreOfNoStepIsRefused) {
   std::ofstream(path) << trace_with_tensor_of("0");
   const ProgramResult right = ampcheck(command);
   EXPECT_EQ(right.exit_code, 0) << right.err;
-  for (const std::string& step : {"1000000", "5", "1"}) {
+  for (const std::string step : {"1000000", "5", "1"}) {
     std::ofstream(path) << trace_with_tensor_of(step);
     const ProgramResult run = ampcheck(command);
     EXPECT_EQ(run.exit_code, 2) << run.err;

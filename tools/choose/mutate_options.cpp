@@ -21,9 +21,9 @@ void pass_on(CLI::App* command, MutateOptions& o, const char* flag, const char* 
 
 void add_options(CLI::App* command, MutateOptions& o) {
   add_words(
-      command, "KERNEL -- BUILD COMMAND", o.words,
-      "the source of the kernel, below this folder, and the command that builds it, run in a copy of this folder; "
-      "a command in quotes is a line for a shell",
+      command, "KERNEL", o.words,
+      "the source of the kernel, below this folder. Behind the options stands -- and the command that builds it, run "
+      "in a copy of this folder; a command in quotes is a line for a shell",
       Words::some);
   text_option(command, "--check", "LIBRARY", "the library or TOML file that the command makes, and that is judged",
               o.library);

@@ -74,6 +74,18 @@ void require_verb(int argc, char** argv) {
   throw UsageError("got unknown verb '" + word + "'" + did_you_mean(word, verbs) + ", want " + list);
 }
 
+/// The command that `mutate` runs stands behind "--": taken off the words.
+std::vector<std::string> take_command(int& argc, char** argv) {
+  if (argc < 2 || std::string_view(argv[1]) != "mutate") return {};
+  for (int i = 2; i < argc; ++i) {
+    if (std::string_view(argv[i]) != "--") continue;
+    std::vector<std::string> out(argv + i + 1, argv + argc);
+    argc = i;
+    return out;
+  }
+  return {};
+}
+
 /// A negative infinity or NaN looks like an option; a blank in front makes it a value.
 std::vector<std::string> arguments(int argc, char** argv) {
   std::vector<std::string> out(argv + 1, argv + argc);
@@ -153,6 +165,7 @@ AnyOptions parse_options(int argc, char** argv, std::optional<std::string>& help
   line.app.add_flag("--version", version, "version, as the command of that name");
   if (argc == 2 && std::string_view(argv[1]) == "--version") return line.options<VersionOptions>();
   require_verb(argc, argv);
+  const std::vector<std::string> to_run = take_command(argc, argv);
   try {
     line.app.parse(arguments(argc, argv));
   } catch (const CLI::CallForHelp&) {
@@ -168,6 +181,10 @@ AnyOptions parse_options(int argc, char** argv, std::optional<std::string>& help
     take_config(project_settings(path, chosen_profile(profile), line.commands), *line.commands[command]);
   }
   take_file_settings(line, command_rows()[command].name);
+  std::vector<std::string>& mutated = line.options<MutateOptions>().words;
+  if (mutated.size() > 1)
+    throw UsageError("[mutate] got '" + mutated[1] + "' beside '" + mutated[0] + "', want the build command behind --");
+  mutated.insert(mutated.end(), to_run.begin(), to_run.end());
   AnyOptions options = line.options_of(command);
   if (CheckOptions* const check = std::get_if<CheckOptions>(&options))
     check->arguments = arguments_of(*line.commands[command]);

@@ -162,10 +162,16 @@ ExitCode check_in_ranks(const CheckOptions& options) {
   if (!reports) return round.code == ExitCode::incomplete ? ExitCode::passed : round.code;
   if (round.code != ExitCode::passed && round.code != ExitCode::incomplete) return round.code;
   const auto say_how_to_go_on = [&] {
-    write_stderr(fmt::format("ampcheck: not all parts are done; the same command, with --run-file {}, goes on\n",
-                             shell_word(options.run_file)));
+    const std::string folder = shell_word(options.run_file);
+    write_stderr(
+        fmt::format("ampcheck: not all parts are done; the same command, with --run-file {}, goes on, and "
+                    "ampcheck merge {}/part*.run reports what there is\n",
+                    folder, folder));
   };
-  if (round.code == ExitCode::incomplete) say_how_to_go_on();  // the report ends with the signal that came
+  if (round.code == ExitCode::incomplete) {  // a signal: what starts the ranks may kill them any time now
+    say_how_to_go_on();
+    return round.code;
+  }
   const ExitCode code = report_all(options);
   if (round.given_up > 0) say_how_to_go_on();
   for (int part = 1; round.given_up > 0 && part <= kParts; ++part)
