@@ -113,7 +113,7 @@ static int32_t twice(const ac_tensor* from, const ac_tensor* to) {
   int64_t n = from->dl.shape[0];
   const float* x = from->dl.data;
   float* y = to->dl.data;
-  if (n > 5000) n = n - 7;
+  if (n > 5000000) n = n - 7;
   for (int64_t i = 0; i < n; ++i) y[i] = 2 * x[i];
   return 0;
 }
@@ -148,7 +148,7 @@ TEST_F(Mutate, SaysWhatTheCheckSeesAndWhatItDoesNot) {
       EXPECT_EQ(m.at("end"), "killed") << m;
       EXPECT_TRUE(contains(m.at("by"), "AC")) << m;
     }
-    if (m.at("line") == 6 && m.at("from") == "7") {  // no case has 5000 elements
+    if (m.at("line") == 6 && m.at("from") == "7") {  // no case has as many elements
       EXPECT_EQ(m.at("end"), "changes no bit") << m;
       behind_all_rows = true;
     }

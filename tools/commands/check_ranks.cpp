@@ -128,6 +128,7 @@ ExitCode report_all(const CheckOptions& options) {
   if (first) throw Error("[--engine] got no part of the run in '" + options.run_file + "'");
   CheckOptions whole = options;
   whole.ranks = false;
+  set_threads(0);  // the report says what the machine has
   whole.run_file.clear();
   return check_with(whole, &merged);
 }

@@ -103,7 +103,8 @@ class Finder {
     int depth = 0;
     for (std::size_t k = i + 1; k-- > 0 && k + 24 > i;) {
       if (at(k).is(">")) ++depth;
-      if (at(k).is("<") && --depth == 0) return opens_template(k);
+      if (at(k).is(">>")) depth += 2;
+      if (at(k).is("<") && --depth <= 0) return opens_template(k);
       if (at(k).is(";") || at(k).is("{")) return false;
     }
     return false;
