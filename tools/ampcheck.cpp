@@ -36,7 +36,7 @@ template <class O>
 ExitCode with_library(O& options, ExitCode (*command)(const O&)) {
   open_plugin(options);
   for (const std::string& why : options.refused)
-    if (!is_child()) write_stderr("ampcheck: " + why + "\nampcheck: the other ops of the library are looked at\n");
+    write_stderr("ampcheck: " + why + "\nampcheck: the other ops of the library are looked at\n");
   const ExitCode code = command(options);
   const bool ended = code == ExitCode::passed || code == ExitCode::findings || code == ExitCode::nothing_ran;
   return !options.refused.empty() && ended ? ExitCode::usage : code;

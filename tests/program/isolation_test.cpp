@@ -305,6 +305,10 @@ TEST(Isolation, AKernelThatEndsTheProcessOfContractIsACrash) {
     EXPECT_EQ(run.exit_code, 1) << op << run.out << run.err;
     EXPECT_TRUE(contains(run.err, "CRASH (AC501)") && contains(run.err, how)) << op << run.err;
   }
+  for (const std::string command : {"contract ", "gate --record /dev/null --regimes quick "}) {
+    const ProgramResult run = testing::ampcheck(command + kHostile + " answers_itself --dtype fp32");
+    EXPECT_NE(run.exit_code, 0) << command << run.out << run.err;
+  }
   const ProgramResult failing = testing::ampcheck("contract " + kHostile + " returns_garbage --dtype fp32");
   EXPECT_EQ(failing.exit_code, 1) << failing.err;
   EXPECT_TRUE(contains(failing.err, "CRASH (AC501)") && contains(failing.err, "forward returned")) << failing.err;

@@ -166,6 +166,7 @@ std::vector<ConfigSetting> environment_settings(const std::vector<CLI::App*>& co
   std::vector<ConfigSetting> out;
   for (CLI::App* const command : commands)
     for (const std::string& key : keys_of(*command)) {
+      if (key == "data") continue;  // AMPCHECK_DATA is where data is looked for; --data is where it has to be
       const std::string variable = variable_of(key);
       const char* const text = std::getenv(variable.c_str());
       if (text == nullptr || *text == '\0') continue;

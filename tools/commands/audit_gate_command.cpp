@@ -22,7 +22,7 @@
 #include "tools/report/json.h"
 #include "tools/report/numbers.h"
 #include "tools/report/output.h"
-#include "tools/workers/child.h"
+#include "tools/workers/runner.h"
 
 namespace ampcheck::tools {
 
@@ -357,7 +357,7 @@ std::vector<GateAudit> audit_dump(const AuditOptions& options) {
 
 ExitCode audit_gate_command(AuditOptions options) {
   open_plugin(options);
-  run_kernels_here(options.plugin_ops, options);
+  take_kernels_apart(options.plugin_ops, options);
   const GateOptions& flags = options.gate;
   for (const auto& limit : {flags.atol, flags.rtol, flags.matched, flags.mean, flags.nmse, flags.cosine, flags.factor})
     if (limit && !non_negative(*limit))

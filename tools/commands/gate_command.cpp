@@ -21,8 +21,8 @@
 #include "tools/gate/gate_report.h"
 #include "tools/report/progress.h"
 #include "tools/report/reports.h"
-#include "tools/workers/child.h"
 #include "tools/workers/interrupt.h"
+#include "tools/workers/runner.h"
 
 namespace ampcheck::tools {
 
@@ -254,9 +254,10 @@ void require_options(const KernelGateOptions& options) {
 
 }  // namespace
 
-ExitCode gate_command(const KernelGateOptions& options) {
+ExitCode gate_command(const KernelGateOptions& given) {
+  KernelGateOptions options = given;
   require_options(options);
-  run_kernels_here(options.plugin_ops, options, options.device);
+  take_kernels_apart(options.plugin_ops, options, options.device);
   RunFacts facts = begin_run(options, options);
   Selection selection = select_cases(options);
   if (selection.cases.empty()) {

@@ -21,9 +21,9 @@
 #include "tools/report/json.h"
 #include "tools/report/output.h"
 #include "tools/report/reports.h"
-#include "tools/workers/child.h"
 #include "tools/workers/interrupt.h"
 #include "tools/workers/isolation.h"
+#include "tools/workers/runner.h"
 
 namespace ampcheck::tools {
 
@@ -101,7 +101,6 @@ CaseResult judged(const ReplayOptions& options, const checks::Case& item, const 
   if (!saves)
     if (const auto isolated = isolated_run(worker_setup(options.plugin_ops, options, options.inputs), run.cancel))
       return isolated(*item.op, item.call, {.sampled = sampled, .power = true});
-  run_kernels_here(options.plugin_ops, options, options.device);
   if (sampled) return checks::run_sampled(*item.op, item.call, run);
   return checks::run_case(*item.op, item.call, run, saves ? &dump : nullptr);
 }
@@ -122,6 +121,7 @@ ExitCode replay_command(const ReplayOptions& given) {
     throw UsageError("[replay] got " + std::to_string(options.words.size()) + " case names, want one");
   put_on_cores(options, options.accumulate, options.device);
   open_data(options);
+  if (!options.save.empty()) take_kernels_apart(options.plugin_ops, options, options.device);
   const checks::Case item = parse_case(options, options.words.front());
   if (!item.op->plugin.empty()) require_certified(*item.op);
   RunFacts facts = begin_run(options, options);

@@ -12,8 +12,11 @@
 #include <memory>
 
 #include "checks/doors/plugin.h"
+#include "checks/doors/toml_launchers.h"
 #include "src/launch_notes.h"
 #include "src/state_left.h"
+#include "tools/workers/child.h"
+#include "tools/workers/orphans.h"
 #include "tools/workers/runner_channel.h"
 #include "tools/workers/wire_bytes.h"
 #include "tools/workers/worker_channel.h"
@@ -124,7 +127,7 @@ void take_reply(const std::string& reply) {
 
 }  // namespace
 
-KernelRunner::KernelRunner(const std::string& library) {
+KernelRunner::KernelRunner(const std::string& library, bool silent) {
   int to[2], from[2];
   if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0)
     throw EnvironmentError(std::string("[runner] cannot make a pipe: ") + std::strerror(errno));
@@ -135,9 +138,15 @@ KernelRunner::KernelRunner(const std::string& library) {
                       fcntl(arena_.file(), F_DUPFD_CLOEXEC, 64)};
   const int low[] = {kRequests, kReplies, kSharedMemory};
   for (int i = 0; i < 3; ++i) posix_spawn_file_actions_adddup2(&actions, high[i], low[i]);
+  if (silent) posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
   std::string words[] = {"ampcheck", "--runner", library};
   char* argv[] = {words[0].data(), words[1].data(), words[2].data(), nullptr};
-  const int failed = posix_spawn(&process_, "/proc/self/exe", &actions, nullptr, argv, environ);
+  int failed = 0;
+  process_ = start_own_child([&] {
+    pid_t child = 0;
+    failed = posix_spawn(&child, "/proc/self/exe", &actions, nullptr, argv, environ);
+    return failed == 0 ? child : 0;
+  });
   posix_spawn_file_actions_destroy(&actions);
   for (const int file : {high[0], high[1], high[2], to[0], from[1]}) close(file);
   if (failed != 0) throw EnvironmentError(std::string("[runner] cannot be started: ") + std::strerror(failed));
@@ -160,6 +169,7 @@ const std::deque<checks::OpDef>& KernelRunner::take_over(const std::vector<const
 }
 
 void KernelRunner::call(std::size_t op, KernelPass pass, const kernels::KernelCall& call) {
+  const std::lock_guard lock(mutex_);
   Copies copies(arena_);
   std::string reply;
   if (!send_message(requests_, request_of(op, pass, call, arena_, copies)) || !answers() ||
@@ -198,6 +208,19 @@ void KernelRunner::end_as_it_did() {
   pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
   kill(getpid(), WTERMSIG(status));
   _exit(128 + WTERMSIG(status));
+}
+
+bool kernels_run_apart(const std::string& library, Device device) {
+  const bool simulated = checks::is_kernel_file(std::string_view(library).substr(0, library.rfind('@')));
+  return device == Device::cpu && !simulated;
+}
+
+void take_kernels_apart(std::vector<const checks::OpDef*>& ops, const IsolationOptions& options, Device device) {
+  run_kernels_here(ops, options, device);
+  if (ops.empty() || !options.isolation || !is_child() || !kernels_run_apart(ops.front()->plugin, device)) return;
+  auto* const runner = new KernelRunner(ops.front()->plugin, true);  // to the end of the process: tensors point into it
+  const std::deque<checks::OpDef>& there = runner->take_over(ops);
+  for (std::size_t i = 0; i < ops.size(); ++i) ops[i] = &there[i];
 }
 
 }  // namespace ampcheck::tools

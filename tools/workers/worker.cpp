@@ -14,7 +14,6 @@
 #include <optional>
 #include <string_view>
 
-#include "checks/doors/toml_launchers.h"
 #include "checks/run/sampled.h"
 #include "src/parallel.h"
 #include "tools/choose/plugins.h"
@@ -65,13 +64,6 @@ bool write_all(std::string_view text) {
   return true;
 }
 
-/// Kernels of a CPU run apart from their judge. Those of a simulated GPU are no code of this machine, and on a real one
-/// they do not see its memory.
-std::unique_ptr<KernelRunner> runner_of(const std::string& library, Device device) {
-  const bool simulated = checks::is_kernel_file(std::string_view(library).substr(0, library.rfind('@')));
-  return device == Device::cpu && !simulated ? std::make_unique<KernelRunner>(library) : nullptr;
-}
-
 }  // namespace
 
 ExitCode worker_main(int argc, char** argv) {
@@ -88,7 +80,9 @@ ExitCode worker_main(int argc, char** argv) {
   run.as_written = how_judged.find("as-written") != std::string_view::npos;
   run.jobs = 1;
   run.cancel = &cancel;
-  const std::unique_ptr<KernelRunner> runner = runner_of(options.words.front(), run.device);
+  std::unique_ptr<KernelRunner> runner;
+  if (kernels_run_apart(options.words.front(), run.device))
+    runner = std::make_unique<KernelRunner>(options.words.front());
   limit_memory(run.device);
   limit(RLIMIT_FSIZE, kMostOutput);  // a kernel may not take the disk either
   std::signal(SIGXFSZ, SIG_DFL);     // one that prints without end is ended
