@@ -207,12 +207,12 @@ TEST_F(Shards, RanksGiveTheBytesOfOneRun) {
 }
 
 TEST_F(Shards, ARankThatIsKilledLosesItsPartAlone) {
-  const std::string check = tests::in_build("/custom_ops/hostile.so") + " loops --regimes quick --timeout 3 --jobs 1";
+  const std::string check = tests::in_build("/custom_ops/hostile.so") + " loops --regimes quick --timeout 1 --jobs 1";
   const ProgramResult whole = run("check " + check + " --no-times -o json:whole.json");
   const ProgramResult all =
       shell("cd '" + folder_.path() + "'; OPTIONS='" + check + "'\n" + kRanks +
             "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 \"$AMPCHECK\" check $OPTIONS --engine mpi --run-file job1 "
-            "2>lost & lost=$!; sleep 2; ranks 1 & rest=$!; sleep 0.5; kill -9 $lost; wait $rest");
+            "2>lost & lost=$!; sleep 1; ranks 1 & rest=$!; sleep 0.5; kill -9 $lost; wait $rest");
   EXPECT_EQ(all.exit_code, 1) << all.out << all.err;
   EXPECT_LT(all.seconds, 40);
   EXPECT_TRUE(read("ranks1.json") == read("whole.json")) << all.out << all.err;
