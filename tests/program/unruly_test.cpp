@@ -149,7 +149,7 @@ TEST(UnrulyOutputs, OtherSignalsLeaveAReportToo) {
     const TemporaryFolder folder;
     const ProgramResult run =
         shell("$AMPCHECK check " + kHostile + " 'loops(x=fp32[17,7],seed=1)' -o lines:" + folder.path() +
-              "/lines & pid=$!; sleep 1; kill -" + signal + " $pid; wait $pid");
+              "/lines & pid=$!; sleep 2; kill -" + signal + " $pid; wait $pid");
     EXPECT_GT(run.exit_code, 128) << signal << run.out << run.err;
     EXPECT_TRUE(contains(run.out, "Interrupted after 0 of 1 cases")) << signal << run.out;
     EXPECT_TRUE(fs::exists(folder.path() + "/lines")) << signal;

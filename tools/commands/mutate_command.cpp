@@ -167,7 +167,8 @@ Outcome outcome_of(const MutateOptions& options) {
   out.source = read_bytes(out.kernel, "mutate");
   out.strict = options.strict;
   out.min_killed = options.min_killed;
-  const std::vector<Mutant> all = mutants_of(out.source, out.kernel.ends_with(".cu") ? "__half" : "_Float16");
+  const std::vector<Mutant> all =
+      mutants_of(out.source, out.source.find("cuda_fp16") != std::string::npos ? "__half" : "_Float16");
   out.known = all.size();
   for (const Mutant& mutant : options.limit == 0 ? all : spread(all, options.limit))
     out.mutants.push_back({mutant, {}, {}});
