@@ -101,6 +101,15 @@ TEST(UnrulyKernels, WhatTheyStartEndsWithThem) {
   EXPECT_GT(seen, 0);
 }
 
+TEST(UnrulyKernels, WhatTheShellStartedLivesOn) {
+  const ProgramResult run = shell("sleep 30 & pid=$!; (sleep 30 & echo $! >&3; exec \"$AMPCHECK\" check " + kUnruly +
+                                  " right --regimes quick >&2) 3>&1; kill $pid");
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const pid_t started = std::stoi(run.out);
+  EXPECT_EQ(::kill(started, 0), 0) << started << " was no kernel's";
+  ::kill(started, SIGKILL);
+}
+
 TEST(UnrulyKernels, LeaveTheirStateBehindInThisProcessToo) {
   for (const char* const isolation : {"worker", "none"}) {
     const ProgramResult run = ampcheck("check " + kHostile + " leaves_state --regimes quick --isolation " + isolation);

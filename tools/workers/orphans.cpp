@@ -74,7 +74,12 @@ std::vector<pid_t> searched_children() {
 
 }  // namespace
 
-void adopt_orphans() { adopts = prctl(PR_SET_CHILD_SUBREAPER, 1) == 0; }
+void adopt_orphans() {
+  const std::lock_guard lock(own_children().mutex);
+  const std::optional<std::vector<pid_t>> listed = listed_children();
+  for (const pid_t child : listed ? *listed : searched_children()) own_children().all.insert(child);
+  adopts = prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
+}
 
 pid_t start_own_child(const std::function<pid_t()>& start) {
   const std::lock_guard lock(own_children().mutex);

@@ -9,7 +9,8 @@
 
 namespace ampcheck::tools {
 
-/// From now on orphaned descendants become children of this process. Only of a program whose children are all its own.
+/// From now on orphaned descendants become children of this process. Children that it has already are none of them: a
+/// shell that became this program may have started some. Only of a program whose further children are all its own.
 void adopt_orphans();
 
 /// Starts a child that is no orphan: `start` returns its process id, or 0.
