@@ -218,15 +218,19 @@ TEST_F(Shards, ARankThatIsKilledLosesItsPartAlone) {
   EXPECT_TRUE(read("ranks1.json") == read("whole.json")) << all.out << all.err;
 }
 
-TEST_F(Shards, APartOfWhichRanksDieIsFiveAndGoesOnLater) {
-  const std::string job = "check softmax --regimes quick --dtype fp32 --engine mpi --run-file job";
-  std::filesystem::create_directories(folder_.path() + "/job");
-  write("job/part03.claim", "begun by rank 1\nbegun by rank 0\n");
-  const ProgramResult lost = run(job);
-  EXPECT_EQ(lost.exit_code, 5) << lost.out << lost.err;
+TEST_F(Shards, APartOfWhichRanksDieIsLeftToALaterJob) {
+  const std::string job = "check " + tests::in_build("/custom_ops/hostile.so") +
+                          " loops --regimes quick --timeout 2 --jobs 1 --engine mpi --run-file job";
+  const ProgramResult lost =
+      shell("cd '" + folder_.path() + "'; \"$AMPCHECK\" " + job +
+            " & pid=$!; sleep 1; for p in 15 16; do printf 'begun by rank 1\\nbegun by rank 2\\n' "
+            ">job/part$p.claim; done; wait $pid");
   EXPECT_TRUE(contains(lost.err, "the same command, with --run-file job, goes on")) << lost.err;
+  EXPECT_TRUE(contains(lost.out, "are in none of the files")) << lost.out;
   const ProgramResult later = run(job);
-  EXPECT_EQ(later.exit_code, 0) << later.out << later.err;
+  EXPECT_EQ(later.exit_code, 1) << later.out << later.err;
+  EXPECT_FALSE(contains(later.out, "are in none of the files")) << later.out;
+  EXPECT_FALSE(contains(later.err, "not all parts are done")) << later.err;
   for (const char* const wrong : {"check relu --engine mpi", "check relu --engine mpi --run-file j --shard 1/2",
                                   "check relu --engine mip --run-file j"})
     EXPECT_EQ(run(wrong).exit_code, 2) << wrong;

@@ -229,6 +229,8 @@ ExitCode check_with(const CheckOptions& given, const MergedRun* merged) {
   InterruptGuard guard([&, known = facts]() mutable {
     if (stderr_is_terminal()) write_progress("\r\x1b[K");
     known.planned = planned;
+    if (options.silent)
+      write_stderr("ampcheck: a part is not done; the same command, with the same --run-file, goes on\n");
     write_results(options, journal.interrupted(), known);
   });
   Selection selection = select_cases(options);

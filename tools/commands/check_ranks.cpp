@@ -57,7 +57,6 @@ class Claim {
   bool given_up() const { return !busy_ && !done() && attempts() >= kMostAttempts; }
   void begin(int rank) { append(fmt::format("begun by rank {}\n", rank)); }
   void end() { append("done\n"); }
-  /// A further job may try it again.
   void forget() {
     if (ftruncate(file_, 0) != 0) fail();
     text_.clear();
@@ -76,6 +75,12 @@ class Claim {
   int file_ = -1;
   bool busy_ = false;
 };
+
+/// Ranks that ended in a job before this one say nothing of it.
+void forget_earlier_jobs(const std::string& folder) {
+  for (int part = 1; part <= kParts; ++part)
+    if (Claim claim(folder, part); !claim.busy() && !claim.done()) claim.forget();
+}
 
 std::string part_file(const std::string& folder, int part) { return fmt::format("{}/part{:02}.run", folder, part); }
 
@@ -152,8 +157,11 @@ ExitCode check_in_ranks(const CheckOptions& options) {
   CheckOptions own = options;
   if (own.jobs == 0) own.jobs = std::max(1, threads() / ranks_of_this_machine(rank.shards));
   const bool reports = rank.shard == 1;
-  if (reports)
-    write_stderr(fmt::format("ampcheck: {} rank{} ({})\n", rank.shards, rank.shards == 1 ? "" : "s", rank.origin));
+  if (reports) {
+    write_stderr(fmt::format("ampcheck: {} rank{} ({}); if the job is ended, the same command goes on\n", rank.shards,
+                             rank.shards == 1 ? "" : "s", rank.origin));
+    forget_earlier_jobs(options.run_file);
+  }
   Round round;
   do {
     round = take_parts(own, rank);
@@ -175,8 +183,6 @@ ExitCode check_in_ranks(const CheckOptions& options) {
   }
   const ExitCode code = report_all(options);
   if (round.given_up > 0) say_how_to_go_on();
-  for (int part = 1; round.given_up > 0 && part <= kParts; ++part)
-    if (Claim claim(options.run_file, part); claim.given_up()) claim.forget();
   return round.given_up > 0 ? worse(code, ExitCode::incomplete) : code;
 }
 
