@@ -28,9 +28,10 @@ struct File {
 std::string read_bytes(const std::string& path, const std::string& what) {
   const auto fail = [&](const std::string& why) -> Error { return Error("[" + what + "] '" + path + "': " + why); };
   const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a pipe would wait for its writer
-  if (file.fd < 0) throw fail(std::string("cannot be opened: ") + std::strerror(errno));
+  if (file.fd < 0) throw MissingFileError(fail(std::string("cannot be opened: ") + std::strerror(errno)).what());
   struct stat facts {};
-  if (::fstat(file.fd, &facts) != 0 || !S_ISREG(facts.st_mode)) throw fail("is no regular file");
+  if (::fstat(file.fd, &facts) != 0 || !S_ISREG(facts.st_mode))
+    throw MissingFileError(fail("is no regular file").what());
   const auto size = static_cast<std::size_t>(facts.st_size);
   std::string out;
   try {

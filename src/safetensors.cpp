@@ -174,13 +174,28 @@ void require_contiguous(std::vector<Entry>& entries, std::size_t data_size, cons
 
 }  // namespace
 
+namespace {
+
+/// Control characters of C0 and C1, and of UTF-8 those that turn the direction of writing.
+bool has_controls(std::string_view text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto at = [&](std::size_t k) { return static_cast<unsigned char>(i + k < text.size() ? text[i + k] : '\0'); };
+    const unsigned char c = at(0);
+    const bool c1 = c == 0xc2 && at(1) >= 0x80 && at(1) < 0xa0,
+               turns = c == 0xe2 && ((at(1) == 0x80 && at(2) >= 0xa8 && at(2) <= 0xae) ||
+                                     (at(1) == 0x81 && at(2) >= 0xa6 && at(2) <= 0xa9));
+    if (c < 0x20 || c == 0x7f || c1 || turns) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 void require_tensor_name(const std::string& name, std::span<const NamedTensor> before, const std::string& where) {
   if (name.empty() || name.size() > kMostTensorName)
     throw Error(where + "got a name of " + std::to_string(name.size()) + " bytes, want 1 to " +
                 std::to_string(kMostTensorName));
-  for (const char c : name)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-      throw Error(where + "got a control character in the name " + quoted_text(name));
+  if (has_controls(name)) throw Error(where + "got a control character in the name " + quoted_text(name));
   if (std::any_of(before.begin(), before.end(), [&](const NamedTensor& t) { return t.name == name; }))
     throw Error(where + "got the name " + quoted_text(name) + " twice");
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "src/error.h"
 #include "src/file_bytes.h"
@@ -96,10 +97,11 @@ TensorFile read_tensors(const std::string& path) {
                            "', which is not there, want a safetensors, .npz or .npy file, or a folder of them");
   TensorFile out{path, {}};
   const std::vector<fs::path> files = fs::is_directory(status) ? files_of(path) : std::vector<fs::path>{path};
+  std::set<std::string> names;  // a file may hold very many
   for (const fs::path& file : files)
     for (NamedTensor& tensor :
          parse_tensors(read_bytes(file.string(), "tensors"), file.string(), file.stem().string())) {
-      if (out.find(tensor.name) != nullptr)
+      if (!names.insert(tensor.name).second)
         throw Error("[tensors] '" + path + "', got the tensor " + quoted_text(tensor.name) + " in two files");
       out.tensors.push_back(std::move(tensor));
     }

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <exception>
 
+#include "checks/doors/loading.h"
 #include "checks/doors/plugin.h"
 #include "src/cpu_check.h"
 #include "src/error.h"
@@ -14,6 +15,7 @@
 #include "tools/report/output.h"
 #include "tools/workers/child.h"
 #include "tools/workers/isolation.h"
+#include "tools/workers/runner.h"
 
 /// The signals of a kernel are findings of the supervisor, so a sanitizer leaves them alone.
 #define AMPCHECK_SIGNALS_LEFT_ALONE "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0"
@@ -34,7 +36,7 @@ template <class O>
 ExitCode with_library(O& options, ExitCode (*command)(const O&)) {
   open_plugin(options);
   for (const std::string& why : options.refused)
-    if (!is_child()) write_stderr("ampcheck: " + why + "\nampcheck: the other ops of the library are looked at\n");
+    write_stderr("ampcheck: " + why + "\nampcheck: the other ops of the library are looked at\n");
   const ExitCode code = command(options);
   const bool ended = code == ExitCode::passed || code == ExitCode::findings || code == ExitCode::nothing_ran;
   return !options.refused.empty() && ended ? ExitCode::usage : code;
@@ -54,6 +56,7 @@ struct RunCommand {
   ExitCode operator()(KernelGateOptions& o) const { return with_library(o, gate_command); }
   ExitCode operator()(AcceptOptions& o) const { return accept_command(o); }
   ExitCode operator()(ReviewOptions& o) const { return review_command(o); }
+  ExitCode operator()(MutateOptions& o) const { return mutate_command(o); }
   ExitCode operator()(MergeOptions& o) const { return merge_command(o); }
   ExitCode operator()(ConfigOptions& o) const { return config_command(o); }
   ExitCode operator()(CompletionOptions& o) const { return completion_command(o); }
@@ -68,15 +71,52 @@ struct RunCommand {
   ExitCode operator()(VersionOptions& o) const { return version_command(o); }
 };
 
+/// Thrown where a library is about to be loaded into the process that reports.
+struct LibraryAhead {
+  std::string path;
+};
+
+IsolationOptions isolation_of(const AnyOptions& options) {
+  return std::visit(
+      []<class O>(const O& o) {
+        if constexpr (std::is_base_of_v<IsolationOptions, O>)
+          return static_cast<const IsolationOptions&>(o);
+        else
+          return IsolationOptions{};
+      },
+      options);
+}
+
+/// The command in a child, since it loads that library; if the library ends the child, that is a finding.
+ExitCode run_apart(const AnyOptions& options, const std::string& library) {
+  const ChildEnd end = run_in_child(library, isolation_of(options).timeout);
+  if (end.found == Code::none) return end.code;
+  const auto* const check = std::get_if<CheckOptions>(&options);
+  if (check != nullptr && !end.reported) return broken_library(*check, end.library, end.found, end.why);
+  write_stderr(std::string("ampcheck: ") + name(text_of(end.found).verdict) + " (" + name(end.found) + "): " + end.why +
+               "\n");
+  return end.code;
+}
+
 ExitCode run(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "--worker") return worker_main(argc, argv);
+  if (argc > 1 && std::string_view(argv[1]) == "--runner") return runner_main(argc, argv);
   std::optional<std::string> help;
   AnyOptions options = parse_options(argc, argv, help);
   if (help) {
     write_stdout(*help);
     return ExitCode::passed;
   }
-  return std::visit(RunCommand(), options);
+  const IsolationOptions isolation = isolation_of(options);
+  if (is_child())
+    become_child(isolation.timeout);
+  else if (isolation.isolation)
+    checks::watch_loading({.before = [](const std::string& path) { throw LibraryAhead{path}; }, .after = {}});
+  try {
+    return std::visit(RunCommand(), options);
+  } catch (const LibraryAhead& library) {
+    return run_apart(options, library.path);
+  }
 }
 
 ExitCode said(ExitCode code, const std::exception& error) {
@@ -119,12 +159,13 @@ int main(int argc, char** argv) {
   require_cpu();
   keep_freed_memory(1 << 21);     // checks take buffers of many sizes; large ones have a pool
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe shows as a failed write
+  std::signal(SIGXFSZ, SIG_IGN);  // so does a file that may not grow
   ExitCode code = guarded(argc, argv);
   try {
     close_stdout();
   } catch (const WriteError& error) {
     code = worse(code, said(ExitCode::not_written, error));
   }
-  child_is_done();
+  child_is_done(code);
   return static_cast<int>(code);
 }

@@ -7,6 +7,7 @@
 #include "checks/data/cotangents.h"
 #include "checks/data/regimes.h"
 #include "src/random.h"
+#include "src/state_left.h"
 
 namespace ampcheck::checks {
 
@@ -167,9 +168,17 @@ void CaseRun::note_memory(const LaunchResult& result, const std::string& where) 
   for (const std::string& name : result.clobbered)
     add_relation({CheckId::Kind::inputs_unchanged, name}, Code::ac403, 1, 1,
                  "'" + name + "' holds other bits after " + where);
-  for (const LaunchNote& note : result.notes)
+  for (const LaunchNote& note : result.notes) {
+    if (note.what == kStateLeft) {
+      const CheckId id{.kind = CheckId::Kind::call, .dim = kStateLeft};
+      add_relation(id, Code::none, 1, 0, "");
+      for (CheckResult& check : checks)
+        if (check.id == id) check.note = note.text;
+      continue;
+    }
     add_relation({.kind = CheckId::Kind::simulated, .dim = note.what}, note.code, 1, note.code == Code::none ? 0 : 1,
                  where + ": " + note.text);
+  }
 }
 
 void CaseRun::stop_if_cancelled() const {

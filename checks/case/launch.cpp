@@ -10,6 +10,7 @@
 #include <set>
 
 #include "checks/case/device_buffers.h"
+#include "checks/case/kernel_memory.h"
 #include "src/error.h"
 
 namespace ampcheck::checks {
@@ -55,7 +56,18 @@ Shape strides_of(const Shape& shape, Layout layout, std::int64_t& elements) {
   return strides;
 }
 
+KernelMemory* lent = nullptr;
+
+Tensor guarded_buffer(std::size_t bytes) {
+  if (lent == nullptr) return Tensor::uninitialized(Dtype::u8, Shape{static_cast<std::int64_t>(bytes)});
+  const MemoryScope scope(lent);
+  return Tensor::uninitialized(Dtype::u8, Shape{static_cast<std::int64_t>(lent->whole(bytes))});
+}
+
 }  // namespace
+
+void lend_kernel_memory(KernelMemory* memory) { lent = memory; }
+KernelMemory* kernel_memory() { return lent; }
 
 Layout layout_of(const std::string& text, const std::string& tensor) {
   const std::size_t colon = text.find(':');
@@ -89,7 +101,7 @@ GuardedTensor::GuardedTensor(Dtype dtype, const Shape& shape, Layout layout, std
   std::int64_t elements = 0;
   view_ = {nullptr, dtype, shape, strides_of(shape, layout, elements)};
   const std::size_t body = static_cast<std::size_t>(elements) * size;
-  buffer_ = Tensor::uninitialized(Dtype::u8, Shape{static_cast<std::int64_t>(2 * kGuard + (body + 127) / 64 * 64)});
+  buffer_ = guarded_buffer(2 * kGuard + (body + 127) / 64 * 64);
   const std::span<std::byte> all = bytes();
   std::byte pattern[64];  // the buffer is a whole number of these
   for (std::size_t i = 0; i < sizeof pattern; i += size) std::memcpy(pattern + i, &fill, size);
@@ -100,7 +112,7 @@ GuardedTensor::GuardedTensor(Dtype dtype, const Shape& shape, Layout layout, std
 
 GuardedTensor GuardedTensor::clone() const {
   GuardedTensor copy;
-  copy.buffer_ = Tensor::uninitialized(Dtype::u8, buffer_.shape());
+  copy.buffer_ = guarded_buffer(bytes().size());
   std::memcpy(copy.buffer_.data(), buffer_.data(), bytes().size());
   copy.view_ = view_;
   copy.view_.data = copy.bytes().data() + (static_cast<std::byte*>(view_.data) - bytes().data());

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "checks/doors/loading.h"
 #include "kernels/device.h"
 
 namespace ampcheck::checks {
@@ -128,6 +129,7 @@ void* LauncherLibrary::symbol(const std::string& name) {
   if (handle_ == nullptr) {
     if (std::error_code error; !std::filesystem::is_regular_file(path_, error))
       throw EnvironmentError("[library] got '" + path_ + "', which is no file, want a shared library");
+    const Loading loading(path_);
     handle_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle_ == nullptr) {
       const char* why = dlerror();

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "checks/doors/launcher_toml.h"
+#include "checks/doors/loading.h"
 #include "checks/doors/toml_launchers.h"
 #include "src/toml_file.h"
 
@@ -48,6 +49,7 @@ Plugin load(const std::string& path, Opening opening) {
   if (path.ends_with(".toml")) return load_toml(path, opening);
   if (std::error_code error; !std::filesystem::is_regular_file(path, error))
     throw EnvironmentError("[plug-in] got '" + path + "', which is no file, want a shared library");
+  const Loading loading(path);
   void* library = dlopen(as_file(path).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* why = dlerror();

@@ -10,7 +10,10 @@
 #include <mutex>
 
 #include "checks/define/second_order.h"
+#include "checks/doors/call_state.h"
 #include "checks/doors/plugin.h"
+#include "src/launch_notes.h"
+#include "src/state_left.h"
 
 namespace ampcheck::checks {
 
@@ -114,6 +117,22 @@ class Arguments {
   std::deque<std::vector<const ac_tensor*>> lists_;
 };
 
+/// The state of the thread, put back behind a call; what the call had changed becomes a note of the launch.
+class StateOfCall {
+ public:
+  explicit StateOfCall(const char* pass) : pass_(pass) {}
+  ~StateOfCall() {
+    if (const std::string left = state_.restore(); !left.empty())
+      note_launch({Code::none, kStateLeft, std::string(pass_) + " left " + left});
+  }
+  StateOfCall(const StateOfCall&) = delete;
+  StateOfCall& operator=(const StateOfCall&) = delete;
+
+ private:
+  const char* pass_;
+  CallState state_;
+};
+
 class PluginKernel {
  public:
   PluginKernel(const ac_op& op, const OpSignature& signature, ac_kernel double_backward)
@@ -204,6 +223,7 @@ class PluginKernel {
   std::int32_t invoke(ac_kernel kernel, const ac_call& call, Direction direction) {
     std::unique_lock lock(mutex_, std::defer_lock);
     if ((op_.flags & AC_OP_SERIAL) != 0) lock.lock();
+    const StateOfCall state(pass(direction));
     try {
       return kernel(&call);
     } catch (const std::exception& error) {

@@ -70,6 +70,7 @@ void add_notes(const std::vector<const OpDef*>& ops, const Judging& judging, Rep
   add(untested_bias(report.cases));
   add(other_subgradients(report.cases));
   add(printed_by(report.cases));
+  add(states_left_by(report.cases));
   add(batch_variances(report.cases));
 }
 

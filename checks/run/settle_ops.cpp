@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "checks/run/conclude.h"
+#include "src/state_left.h"
 
 namespace ampcheck::checks {
 
@@ -79,17 +81,35 @@ void suggest_forms(std::vector<CaseResult>& cases) {
     }
 }
 
-std::vector<std::string> printed_by(const std::vector<CaseResult>& cases) {
+namespace {
+
+/// A line for each op with such a check: in how many cases, and the first of them.
+std::vector<std::string> noted_by_op(const std::vector<CaseResult>& cases, const char* what,
+                                     const std::function<bool(const CheckId&)>& such) {
   std::map<std::string, std::pair<std::int64_t, std::string>> seen;
   for (const CaseResult& result : cases)
     for (const CheckResult& check : result.checks) {
-      if (check.id.kind != CheckId::Kind::printed) continue;
+      if (!such(check.id)) continue;
       auto& [count, first] = seen[result.op];
       if (count++ == 0) first = fmt::format("in '{}' {}", result.name, check.note);
     }
   std::vector<std::string> out;
   for (const auto& [op, all] : seen)
-    out.push_back(fmt::format("{}: printed in {} case{}; {}", op, all.first, all.first == 1 ? "" : "s", all.second));
+    out.push_back(fmt::format("{}: {} {} case{}; {}", op, what, all.first, all.first == 1 ? "" : "s", all.second));
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> printed_by(const std::vector<CaseResult>& cases) {
+  return noted_by_op(cases, "printed in", [](const CheckId& id) { return id.kind == CheckId::Kind::printed; });
+}
+
+std::vector<std::string> states_left_by(const std::vector<CaseResult>& cases) {
+  std::vector<std::string> out = noted_by_op(cases, "left the state of its thread changed in", [](const CheckId& id) {
+    return id.kind == CheckId::Kind::call && id.dim == kStateLeft;
+  });
+  for (std::string& line : out) line += "; it was put back";
   return out;
 }
 

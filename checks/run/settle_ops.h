@@ -23,5 +23,7 @@ void suggest_forms(std::vector<CaseResult>& cases);
 
 /// What kernels printed, an op a line; a crash says it in its cause.
 std::vector<std::string> printed_by(const std::vector<CaseResult>& cases);
+/// Ops whose kernels left their thread with another rounding mode, locale or signal mask.
+std::vector<std::string> states_left_by(const std::vector<CaseResult>& cases);
 
 }  // namespace ampcheck::checks

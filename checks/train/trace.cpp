@@ -19,6 +19,7 @@
 #include "checks/train/trace_record.h"
 #include "src/error.h"
 #include "src/file_bytes.h"
+#include "src/file_lock.h"
 
 namespace ampcheck::checks::train {
 
@@ -221,8 +222,13 @@ std::optional<Kept> cut_after_step(const std::string& path, int next) {
 }
 
 int open_to_append(const std::string& path, bool goes_on) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | (goes_on ? 0 : O_TRUNC), 0644);
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0644);
   if (file < 0) fail(path, "opening it");
+  if (!lock_file(file)) {
+    ::close(file);
+    throw WriteError("[trace] got '" + path + "', which another run is writing, want a file of its own for each run");
+  }
+  if (!goes_on && ::ftruncate(file, 0) != 0 && errno != EINVAL) fail(path, "emptying it");  // EINVAL: a pipe
   return file;
 }
 

@@ -5,11 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cfenv>
+#include <clocale>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 namespace {
 
@@ -77,6 +80,49 @@ std::int32_t floods(float*, std::int64_t) {
   for (;;) std::printf("all work and no play makes a dull kernel\n");
 }
 
+/// Behind the guards: what follows there may be anything.
+std::int32_t writes_far_behind(float* y, std::int64_t n) {
+  y[n + 2048] = 1;
+  return 0;
+}
+std::int32_t reads_far_before(float* y, std::int64_t) {
+  volatile float far = *(y - 3000);
+  sink = far > 0 ? 0 : sink;
+  return 0;
+}
+/// Says on every descriptor what a host might take for a pass, and ends as if all were well.
+std::int32_t answers_itself(float*, std::int64_t) {
+  const char nothing[3 * sizeof(std::uint64_t)] = {}, finished[] = {'f', 0};
+  const std::uint64_t size = sizeof nothing;
+  for (int fd = 1; fd < 64; ++fd)
+    for (const auto& [text, bytes] : {std::pair{reinterpret_cast<const char*>(&size), sizeof size},
+                                      std::pair{nothing, sizeof nothing}, std::pair{finished, sizeof finished}})
+      if (write(fd, text, bytes) < 0) break;
+  _exit(0);
+}
+std::int32_t leaves_state(float*, std::int64_t) {
+  std::fesetround(FE_TOWARDZERO);
+  std::setlocale(LC_ALL, "C.UTF-8");
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGUSR2);
+  sigprocmask(SIG_BLOCK, &blocked, nullptr);
+  return 0;
+}
+/// Its process id is in the file of the mark.
+std::int32_t leaves_a_session(float*, std::int64_t) {
+  if (fork() != 0) return 0;
+  setsid();
+  if (fork() != 0) _exit(0);
+  if (const char* mark = std::getenv("AMPCHECK_TEST_MARK"))
+    if (std::FILE* file = std::fopen(mark, "a")) {
+      std::fprintf(file, "%d\n", static_cast<int>(getpid()));
+      std::fclose(file);
+    }
+  sleep(100);
+  _exit(0);
+}
+
 thread_local const ac_call* current = nullptr;
 
 /// Co-operates: works until the host says that nobody wants the result, and leaves a mark that it was told.
@@ -114,7 +160,12 @@ Deed deeds[] = {segfault,
                 writes_before,
                 returns_garbage,
                 floods,
-                returns_when_asked};
+                returns_when_asked,
+                writes_far_behind,
+                reads_far_before,
+                answers_itself,
+                leaves_state,
+                leaves_a_session};
 const char* const names[] = {"segfault",
                              "aborts",
                              "exits",
@@ -130,7 +181,12 @@ const char* const names[] = {"segfault",
                              "writes_before",
                              "returns_garbage",
                              "floods",
-                             "returns_when_asked"};
+                             "returns_when_asked",
+                             "writes_far_behind",
+                             "reads_far_before",
+                             "answers_itself",
+                             "leaves_state",
+                             "leaves_a_session"};
 static_assert(std::size(deeds) == std::size(names));
 
 const ac_dim dims[] = {{sizeof(ac_dim), 0, "N", {5, 9, 2}, 0, 0}, {sizeof(ac_dim), 0, "D", {7, 12, 5}, 0, 0}};

@@ -45,6 +45,43 @@ TEST_F(Config, IsOfThisRepositoryAlone) {
   EXPECT_NE(run("list --cases relu", ".").out, run("--no-config list --cases relu", ".").out);
 }
 
+TEST_F(Config, AVariableStandsBehindTheCommandLine) {
+  write("[list]\nregimes = \"all\"\n");
+  const auto list = [&](const std::string& variables, const std::string& options) {
+    return shell("cd '" + folder_.path() + "/repository'; " + variables + " \"$AMPCHECK\" " + options).out;
+  };
+  const std::string quick = list("", "--no-config list --cases relu --regimes quick");
+  EXPECT_EQ(list("AMPCHECK_REGIMES=quick", "list --cases relu"), quick) << "before the file";
+  EXPECT_EQ(list("AMPCHECK_REGIMES=all", "list --cases relu --regimes quick"), quick) << "the command line wins";
+  EXPECT_EQ(list("AMPCHECK_REGIMES=quick", "--no-config list --cases relu"), list("", "--no-config list --cases relu"));
+  const std::string shown = list("AMPCHECK_REGIMES=quick AMPCHECK_PLANTED=1", "config list --show");
+  EXPECT_TRUE(contains(shown, "--regimes quick") && contains(shown, "AMPCHECK_REGIMES\n")) << shown;
+  EXPECT_TRUE(contains(shown, "--planted") && contains(shown, "ampcheck.toml:2")) << shown;
+  for (const std::string wrong : {"AMPCHECK_REGIMES=qiuck", "AMPCHECK_PLANTED=perhaps"}) {
+    const ProgramResult run = shell(wrong + " \"$AMPCHECK\" list relu");
+    EXPECT_EQ(run.exit_code, 2) << run.out;
+    EXPECT_TRUE(contains(run.err, wrong.substr(0, wrong.find('=')))) << run.err;
+  }
+}
+
+TEST_F(Config, AProfileComesBeforeTheRest) {
+  write(
+      "[list]\nregimes = \"all\"\ndtype = \"bf16\"\n[profile.pr.list]\nregimes = "
+      "\"quick\"\n[profile.night.check]\nseeds = 4\n");
+  const std::string quick = run("--no-config list --cases relu --regimes quick --dtype bf16").out;
+  EXPECT_EQ(run("--profile pr list --cases relu").out, quick);
+  EXPECT_EQ(shell("cd '" + folder_.path() + "/repository'; AMPCHECK_PROFILE=pr \"$AMPCHECK\" list --cases relu").out,
+            quick);
+  EXPECT_NE(run("--profile night list --cases relu").out, quick);
+  const std::string shown = run("--profile pr config --show").out;
+  EXPECT_TRUE(contains(shown, "ampcheck.toml:5")) << shown;
+  const ProgramResult unknown = run("--profile nihgt list relu");
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_TRUE(contains(unknown.err, "did you mean 'night'")) << unknown.err;
+  write("[profile.pr.lsit]\nregimes = \"quick\"\n");
+  EXPECT_EQ(run("list relu").exit_code, 2) << "a mistake in a profile shows at once";
+}
+
 TEST_F(Config, ShowsEachValueWithItsOrigin) {
   write(
       "# settings\n[gate]\nbaseline = \"base\"\nstrict = true\n[check]\ndtype = [\"bf16\", \"fp32\"]\nverbose = "

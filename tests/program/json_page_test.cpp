@@ -255,6 +255,10 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
       "$AMPCHECK gate $OPS/gated_sum_dropped_tail.so --regimes quick --baseline e >x; $AMPCHECK review --baseline e "
       "--json"}},
     {"ampcheck.run/1", {"check $OPS/log_sigmoid.so --regimes quick --run-file r.run >x; cat r.run"}},
+    {"ampcheck.mutate/1",
+     {"version >x; mkdir -p m; cd m; $AMPCHECK new op swish --door c >x; cd swish; $AMPCHECK mutate swish.c --check "
+      "libswish.so --regimes quick --shapes first --limit 2 --json -- cc -std=c11 -shared -fPIC -I . swish.c -o "
+      "libswish.so -lm"}},
     {"ampcheck.config/1",
      {"version >x; mkdir -p p; printf '[check]\\nregimes = \"quick\"\\n' >p/ampcheck.toml; cd p; $AMPCHECK config "
       "--json"}},

@@ -151,5 +151,90 @@ TEST(Base64, ThereAndBack) {
     EXPECT_FALSE(tools::from_base64(bad)) << bad;
 }
 
+/// Variables of runners and clusters, and what is to be said on standard error; empty: wrong use.
+struct SaidByVariables {
+  const char* variables;
+  const char* says;
+};
+
+TEST_F(Shards, AutoIsWhatTheEnvironmentSays) {
+  const SaidByVariables cases[] = {
+      {"GTEST_SHARD_INDEX=0 GTEST_TOTAL_SHARDS=3", "part 1 of 3 (GTEST_SHARD_INDEX=0, GTEST_TOTAL_SHARDS=3)"},
+      {"TEST_SHARD_INDEX=2 TEST_TOTAL_SHARDS=3", "part 3 of 3 (TEST_SHARD_INDEX=2, TEST_TOTAL_SHARDS=3)"},
+      {"CI_NODE_INDEX=1 CI_NODE_TOTAL=3", "part 1 of 3 (CI_NODE_INDEX=1, CI_NODE_TOTAL=3)"},
+      {"SLURM_ARRAY_TASK_ID=14 SLURM_ARRAY_TASK_COUNT=3 SLURM_ARRAY_TASK_MIN=10 SLURM_ARRAY_TASK_STEP=2",
+       "part 3 of 3 (SLURM_ARRAY_TASK_ID=14, SLURM_ARRAY_TASK_COUNT=3)"},
+      {"SLURM_PROCID=1 SLURM_NTASKS=3 SLURM_STEP_ID=0", "part 2 of 3 (SLURM_PROCID=1, SLURM_NTASKS=3)"},
+      {"SLURM_PROCID=0 SLURM_NTASKS=3", "part 1 of 1 (no variable says another)"},
+      {"", "part 1 of 1 (no variable says another)"},
+      {"CI_NODE_INDEX=0 CI_NODE_TOTAL=3", ""},
+      {"TEST_SHARD_INDEX=3 TEST_TOTAL_SHARDS=3", ""},
+      {"TEST_TOTAL_SHARDS=3", ""},
+      {"TEST_SHARD_INDEX=x TEST_TOTAL_SHARDS=3", ""},
+      {"SLURM_ARRAY_TASK_ID=11 SLURM_ARRAY_TASK_COUNT=3 SLURM_ARRAY_TASK_MIN=10 SLURM_ARRAY_TASK_STEP=2", ""}};
+  for (const auto& [variables, says] : cases) {
+    const ProgramResult one = shell(std::string("env -u CI_NODE_INDEX -u CI_NODE_TOTAL -u SLURM_STEP_ID ") + variables +
+                                    " $AMPCHECK check relu --regimes quick --shapes first --shard auto");
+    EXPECT_EQ(one.exit_code, *says == '\0' ? 2 : 0) << variables << one.err;
+    EXPECT_TRUE(contains(one.err, *says == '\0' ? "[environment]" : says)) << variables << one.err;
+  }
+  const ProgramResult touched =
+      shell("cd '" + folder_.path() + "'; TEST_SHARD_INDEX=0 TEST_TOTAL_SHARDS=2 TEST_SHARD_STATUS_FILE=status " +
+            "$AMPCHECK check relu --regimes quick --shapes first --shard auto");
+  EXPECT_EQ(touched.exit_code, 0) << touched.err;
+  EXPECT_TRUE(std::filesystem::exists(folder_.path() + "/status"));
+}
+
+/// Ranks of one job, as mpirun starts them; $OPTIONS are those of check.
+const std::string kRanks =
+    "ranks() { n=$1; for r in $(seq 1 $((n - 1))); do OMPI_COMM_WORLD_RANK=$r OMPI_COMM_WORLD_SIZE=$n \"$AMPCHECK\" "
+    "check "
+    "$OPTIONS --engine mpi --run-file job$n >out$r 2>err$r & done; OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=$n "
+    "\"$AMPCHECK\" check $OPTIONS --engine mpi --run-file job$n --no-times -o json:ranks$n.json; code=$?; wait; return "
+    "$code; }\n";
+
+TEST_F(Shards, RanksGiveTheBytesOfOneRun) {
+  const std::string check = "softmax relu softmax.dropped_tail --regimes quick --dtype fp32";
+  const ProgramResult whole = run("check " + check + " --no-times -o json:whole.json");
+  for (const int n : {1, 2, 4}) {
+    const ProgramResult all = shell("cd '" + folder_.path() + "'; OPTIONS='" + check + "'\n" + kRanks + "ranks " +
+                                    std::to_string(n) + "; code=$?; cat out* 2>/dev/null; exit $code");
+    EXPECT_EQ(all.exit_code, whole.exit_code) << all.err;
+    EXPECT_EQ(all.out, whole.out) << "rank 0 alone reports";
+    EXPECT_TRUE(read("ranks" + std::to_string(n) + ".json") == read("whole.json")) << n << " ranks";
+    EXPECT_TRUE(contains(all.err, std::to_string(n) + " rank")) << all.err;
+  }
+}
+
+TEST_F(Shards, ARankThatIsKilledLosesItsPartAlone) {
+  const std::string check = tests::in_build("/custom_ops/hostile.so") + " loops --regimes quick --timeout 1 --jobs 1";
+  const ProgramResult whole = run("check " + check + " --no-times -o json:whole.json");
+  const ProgramResult all =
+      shell("cd '" + folder_.path() + "'; OPTIONS='" + check + "'\n" + kRanks +
+            "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 \"$AMPCHECK\" check $OPTIONS --engine mpi --run-file job1 "
+            "2>lost & lost=$!; sleep 1; ranks 1 & rest=$!; sleep 0.5; kill -9 $lost; wait $rest");
+  EXPECT_EQ(all.exit_code, 1) << all.out << all.err;
+  EXPECT_LT(all.seconds, 40);
+  EXPECT_TRUE(read("ranks1.json") == read("whole.json")) << all.out << all.err;
+}
+
+TEST_F(Shards, APartOfWhichRanksDieIsLeftToALaterJob) {
+  const std::string job = "check " + tests::in_build("/custom_ops/hostile.so") +
+                          " loops --regimes quick --timeout 2 --jobs 1 --engine mpi --run-file job";
+  const ProgramResult lost =
+      shell("cd '" + folder_.path() + "'; \"$AMPCHECK\" " + job +
+            " & pid=$!; sleep 1; for p in 15 16; do printf 'begun by rank 1\\nbegun by rank 2\\n' "
+            ">job/part$p.claim; done; wait $pid");
+  EXPECT_TRUE(contains(lost.err, "the same command, with --run-file job, goes on")) << lost.err;
+  EXPECT_TRUE(contains(lost.out, "are in none of the files")) << lost.out;
+  const ProgramResult later = run(job);
+  EXPECT_EQ(later.exit_code, 1) << later.out << later.err;
+  EXPECT_FALSE(contains(later.out, "are in none of the files")) << later.out;
+  EXPECT_FALSE(contains(later.err, "not all parts are done")) << later.err;
+  for (const char* const wrong : {"check relu --engine mpi", "check relu --engine mpi --run-file j --shard 1/2",
+                                  "check relu --engine mip --run-file j"})
+    EXPECT_EQ(run(wrong).exit_code, 2) << wrong;
+}
+
 }  // namespace
 }  // namespace ampcheck::testing

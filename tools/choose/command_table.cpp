@@ -120,7 +120,9 @@ std::string program_help(int width) {
          "examples)\n\nCommands:\n" +
          columns(rows, width) + "\nOptions:\n" +
          columns({{"-h,--help", "this text; after a command: its options"},
-                  {"--no-config", "before the command: leave ampcheck.toml alone (ampcheck config --show)"},
+                  {"--no-config",
+                   "before the command: leave ampcheck.toml and AMPCHECK_... variables alone (ampcheck config --show)"},
+                  {"--profile NAME", "before the command: take the settings of this profile of ampcheck.toml first"},
                   {"--version", "version, as the command of that name"}},
                  width) +
          "\nExit codes:\n" + code_rows(codes, width);

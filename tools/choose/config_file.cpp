@@ -6,10 +6,12 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "src/file_bytes.h"
 #include "src/op_call.h"
+#include "src/suggestion.h"
 #include "src/toml_file.h"
 #include "tools/choose/command_line.h"
 #include "tools/report/usage_error.h"
@@ -21,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kName = "ampcheck.toml";
+constexpr const char* kProfiles = "profile";
 
 /// Options that a file may set, by their keys: long names without dashes in front.
 std::vector<std::string> keys_of(CLI::App& command) {
@@ -71,7 +74,7 @@ std::vector<std::string> values_of(const TomlSection& section, const TomlEntry& 
   return out;
 }
 
-void read_table(const TomlFile& file, const TomlEntry& table, CLI::App& command, std::vector<ConfigSetting>& out) {
+void read_options(const TomlFile& file, const TomlEntry& table, CLI::App& command, std::vector<ConfigSetting>& out) {
   const TomlSection section(file, table.value, table.key, keys_of(command));
   for (const TomlEntry& entry : table.value.entries) {
     bool off = false;
@@ -80,6 +83,53 @@ void read_table(const TomlFile& file, const TomlEntry& table, CLI::App& command,
                           fmt::format("{}:{}", file.path(), entry.place.line)};
     if (!off) out.push_back(std::move(setting));
   }
+}
+
+/// Tables of commands, each with its options.
+void read_commands(const TomlFile& file, const TomlNode& tables, const std::string& what,
+                   const std::vector<CLI::App*>& commands, std::vector<ConfigSetting>& out) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : commands) names.push_back(command->get_name());
+  std::vector<std::string> keys = names;
+  const bool is_root = &tables == &file.root();
+  if (is_root) keys.emplace_back(kProfiles);
+  const TomlSection section(file, tables, what, keys);
+  for (const TomlEntry& table : tables.entries) {
+    if (table.value.kind != TomlNode::Kind::table)
+      file.fail(table.place, table.key + ", got " + kind_name(table.value.kind) + ", want a table of options");
+    if (is_root && table.key == kProfiles) continue;
+    const auto at = std::find(names.begin(), names.end(), table.key);
+    read_options(file, table, *commands[static_cast<std::size_t>(at - names.begin())], out);
+  }
+}
+
+/// The settings of one profile; all of them are read, so that a mistake in one shows at once.
+std::vector<ConfigSetting> read_profiles(const TomlFile& file, const std::string& wanted,
+                                         const std::vector<CLI::App*>& commands) {
+  std::vector<ConfigSetting> out;
+  std::vector<std::string> names;
+  for (const TomlEntry& table : file.root().entries) {
+    if (table.key != kProfiles) continue;
+    for (const TomlEntry& profile : table.value.entries) {
+      if (profile.value.kind != TomlNode::Kind::table)
+        file.fail(profile.place, profile.key + ", got " + kind_name(profile.value.kind) + ", want tables of commands");
+      std::vector<ConfigSetting> settings;
+      read_commands(file, profile.value, "a command of the profile '" + profile.key + "'", commands, settings);
+      if (profile.key == wanted) out = std::move(settings);
+      names.push_back(profile.key);
+    }
+  }
+  if (!wanted.empty() && std::find(names.begin(), names.end(), wanted) == names.end())
+    throw UsageError(fmt::format("[--profile] got '{}'{}, want one that '{}' has{}", wanted,
+                                 did_you_mean(wanted, names), file.path(), names.empty() ? "; it has none" : ""));
+  return out;
+}
+
+/// "AMPCHECK_TIME_BUDGET" of "time-budget".
+std::string variable_of(const std::string& option) {
+  std::string out = "AMPCHECK_";
+  for (const char c : option) out += c == '-' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  return out;
 }
 
 }  // namespace
@@ -97,30 +147,55 @@ std::string find_config(const std::string& from) {
   return fs::is_regular_file(start / kName, none) ? kName : "";
 }
 
-std::vector<ConfigSetting> read_config(const std::string& path, const std::vector<CLI::App*>& commands) {
+std::vector<ConfigSetting> read_config(const std::string& path, const std::vector<CLI::App*>& commands,
+                                       const std::string& profile) {
   std::vector<ConfigSetting> out;
   try {
     const TomlFile file(read_bytes(path, "settings"), path);
-    std::vector<std::string> names;
-    for (const CLI::App* command : commands) names.push_back(command->get_name());
-    const TomlSection root(file, file.root(), "a command", names);
-    for (const TomlEntry& table : file.root().entries) {
-      if (table.value.kind != TomlNode::Kind::table)
-        file.fail(table.place, table.key + ", got " + kind_name(table.value.kind) + ", want a table of options");
-      const auto at = std::find(names.begin(), names.end(), table.key);
-      read_table(file, table, *commands[static_cast<std::size_t>(at - names.begin())], out);
-    }
+    std::vector<ConfigSetting> plain;
+    read_commands(file, file.root(), "a command", commands, plain);
+    out = read_profiles(file, profile, commands);
+    out.insert(out.end(), plain.begin(), plain.end());
   } catch (const TomlError& error) {
     throw UsageError(error.what());
   }
   return out;
 }
 
-std::vector<ConfigSetting> project_settings(std::string& path) {
+std::vector<ConfigSetting> environment_settings(const std::vector<CLI::App*>& commands) {
+  std::vector<ConfigSetting> out;
+  for (CLI::App* const command : commands)
+    for (const std::string& key : keys_of(*command)) {
+      if (key == "data") continue;  // AMPCHECK_DATA is where data is looked for; --data is where it has to be
+      const std::string variable = variable_of(key);
+      const char* const text = std::getenv(variable.c_str());
+      if (text == nullptr || *text == '\0') continue;
+      const bool flag = command->get_option("--" + key)->get_items_expected_max() == 0;
+      const std::string value = text;
+      if (flag && value != "true" && value != "false" && value != "1" && value != "0")
+        throw UsageError("[" + variable + "] got '" + value + "', want true or false");
+      if (flag && (value == "false" || value == "0")) continue;
+      out.push_back(
+          {command->get_name(), "--" + key, flag ? std::vector<std::string>() : std::vector{value}, variable});
+    }
+  return out;
+}
+
+std::string chosen_profile(const std::string& on_command_line) {
+  const char* const variable = std::getenv("AMPCHECK_PROFILE");
+  return !on_command_line.empty() || variable == nullptr ? on_command_line : variable;
+}
+
+std::vector<ConfigSetting> project_settings(std::string& path, const std::string& profile,
+                                            const std::vector<CLI::App*>& commands) {
+  std::vector<ConfigSetting> out = environment_settings(commands);
   path = find_config(".");
-  if (path.empty()) return {};
-  const CommandLine line;
-  return read_config(path, line.commands);
+  if (path.empty() && !profile.empty())
+    throw UsageError("[--profile] got '" + profile + "', and there is no ampcheck.toml here, want one that has it");
+  if (path.empty()) return out;
+  const std::vector<ConfigSetting> of_file = read_config(path, commands, profile);
+  out.insert(out.end(), of_file.begin(), of_file.end());
+  return out;
 }
 
 void take_config(const std::vector<ConfigSetting>& settings, CLI::App& command) {

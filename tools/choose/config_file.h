@@ -2,6 +2,9 @@
 // ampcheck.toml: options that a project always gives. A table for each command, with options by their long names:
 //   [check]
 //   regimes = "quick"
+// [profile.NAME.check] holds what a run with --profile NAME has instead. A variable AMPCHECK_REGIMES stands for
+// --regimes of every command that has it. The command line comes first, then variables, then the profile, then the
+// rest.
 #pragma once
 
 #include <string>
@@ -21,15 +24,24 @@ std::string find_config(const std::string& from);
 struct ConfigSetting {
   std::string command, option;      ///< "check", "--regimes"
   std::vector<std::string> values;  ///< as they would stand on the command line; of a flag none
-  std::string origin;               ///< "ampcheck.toml:3"
+  std::string origin;               ///< "ampcheck.toml:3", "AMPCHECK_REGIMES"
 };
-/// All settings of a file. UsageError for an unknown command, option or value, with the place.
-std::vector<ConfigSetting> read_config(const std::string& path, const std::vector<CLI::App*>& commands);
+/// All settings of a file, those of the profile first; empty: of none. UsageError for an unknown command, option, value
+/// or profile, with the place.
+std::vector<ConfigSetting> read_config(const std::string& path, const std::vector<CLI::App*>& commands,
+                                       const std::string& profile);
+/// Those that variables of the environment say. UsageError for a flag that is neither true nor false.
+std::vector<ConfigSetting> environment_settings(const std::vector<CLI::App*>& commands);
 
-/// The settings of the file that applies here; `path` is empty where there is none.
-std::vector<ConfigSetting> project_settings(std::string& path);
+/// The profile that the command line chose, or else AMPCHECK_PROFILE; empty: none.
+std::string chosen_profile(const std::string& on_command_line);
 
-/// Sets what the command line of that command does not say. UsageError for a value that the option refuses.
+/// The settings that apply here, those that win first; `path` is that of the file, empty where there is none.
+std::vector<ConfigSetting> project_settings(std::string& path, const std::string& profile,
+                                            const std::vector<CLI::App*>& commands);
+
+/// Sets what neither the command line of that command nor an earlier setting says. UsageError for a value that the
+/// option refuses.
 void take_config(const std::vector<ConfigSetting>& settings, CLI::App& command);
 
 }  // namespace ampcheck::tools

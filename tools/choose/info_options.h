@@ -24,6 +24,7 @@ void add_options(CLI::App* command, FormatsOptions& o);
 struct ConfigOptions : CommonOptions {
   bool show = false;
   std::string command = {};  ///< only this one's
+  std::string profile = {};  ///< whose settings come first
 };
 void add_options(CLI::App* command, ConfigOptions& o);
 

@@ -5,25 +5,13 @@
 #include <string_view>
 
 #include "tools/choose/option_parsing.h"
-#include "tools/report/numbers.h"
+#include "tools/choose/shard_choice.h"
 
 namespace ampcheck::tools {
 
 namespace {
 
 constexpr const char* kNoTimes = "report every time as 0, so that equal results make equal files";
-
-/// "2/3": the second of three parts.
-void parse_shard(const std::string& text, CheckOptions& o) {
-  constexpr std::int64_t kMost = 10'000;
-  const std::size_t slash = text.find('/');
-  const auto part = slash == std::string::npos ? std::nullopt : parse_whole(text.substr(0, slash)),
-             all = slash == std::string::npos ? std::nullopt : parse_whole(text.substr(slash + 1));
-  if (!part || !all || *all < 1 || *all > kMost || *part < 1 || *part > *all)
-    throw UsageError("[--shard] got '" + text + "', want a part and their number, as 1/4 to 4/4");
-  o.shard = static_cast<int>(*part);
-  o.shards = static_cast<int>(*all);
-}
 
 /// --accumulate of check: of a dump its contract, otherwise the cores on which kernels run.
 void parse_accumulate(const std::string& text, CheckOptions& o) {
@@ -66,8 +54,22 @@ void add_options(CLI::App* command, CheckOptions& o) {
               "append a JSON line before and after each case, to see what ran when a machine went down", o.journal);
   text_option(command, "--run-file", "FILE",
               "keep every result in this file. If it is there, the run goes on where it ended", o.run_file);
-  each(command, "--shard", "I/N", "run only part I of N: for N machines, whose run files ampcheck merge puts together",
-       [&o](const std::string& t) { parse_shard(t, o); });
+  each(command, "--shard", "I/N",
+       "run only part I of N: for N machines, whose run files ampcheck merge puts together; auto: as a CI system, a "
+       "test "
+       "runner or a cluster says (ampcheck explain gate)",
+       [&o](const std::string& t) {
+         const ShardChoice chosen = choose_shard(t);
+         o.shard = chosen.shard;
+         o.shards = chosen.shards;
+         o.shard_origin = chosen.origin;
+       });
+  each(command, "--engine", "E",
+       "mpi: the ranks of 'mpirun -n N' or srun share the cases through the folder of --run-file, and rank 0 reports",
+       [&o](const std::string& t) {
+         constexpr std::array kEngines = {Named<bool>{"mpi", true}, Named<bool>{"none", false}};
+         o.ranks = choose("--engine", t, kEngines);
+       });
   add_flag(command, "--no-times", o.no_times, kNoTimes);
   add_flag(command, "-v,--verbose", o.verbose,
            "show every failing case, and which operations of a formula make its intervals wide");

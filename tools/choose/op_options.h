@@ -21,9 +21,12 @@ void add_options(CLI::App* command, ListOptions& o);
 
 struct CheckOptions : CaseOptions, RunningOptions, DumpOptions, CoresOptions {
   std::vector<ReportFile> reports = {};
-  std::string run_file = {};  ///< file that keeps every result, to go on with or to merge
-  int shard = 1, shards = 1;  ///< of the cases only this part
-  bool no_times = false;      ///< times are 0 in every report, so that equal results are equal files
+  std::string run_file = {};      ///< file that keeps every result, to go on with or to merge
+  int shard = 1, shards = 1;      ///< of the cases only this part
+  std::string shard_origin = {};  ///< the variables that say which; empty: the command line
+  bool ranks = false;             ///< --engine mpi: a part of the cases at a time, beside other ranks of one job
+  bool silent = false;            ///< writes no report: a part that somebody else reports
+  bool no_times = false;          ///< times are 0 in every report, so that equal results are equal files
   /// The command line without what changes no result, as merge runs it again.
   std::vector<std::string> arguments = {};
   std::string journal = {};  ///< file to which each case is written before and after it runs

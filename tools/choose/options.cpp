@@ -74,6 +74,18 @@ void require_verb(int argc, char** argv) {
   throw UsageError("got unknown verb '" + word + "'" + did_you_mean(word, verbs) + ", want " + list);
 }
 
+/// The command that `mutate` runs stands behind "--": taken off the words.
+std::vector<std::string> take_command(int& argc, char** argv) {
+  if (argc < 2 || std::string_view(argv[1]) != "mutate") return {};
+  for (int i = 2; i < argc; ++i) {
+    if (std::string_view(argv[i]) != "--") continue;
+    std::vector<std::string> out(argv + i + 1, argv + argc);
+    argc = i;
+    return out;
+  }
+  return {};
+}
+
 /// A negative infinity or NaN looks like an option; a blank in front makes it a value.
 std::vector<std::string> arguments(int argc, char** argv) {
   std::vector<std::string> out(argv + 1, argv + argc);
@@ -104,8 +116,9 @@ struct Completion {
 
 /// The options of a check that change its results, as a command line: those of its reports, files and parts are out.
 std::vector<std::string> arguments_of(const CLI::App& check) {
-  static const std::vector<std::string> kNoResult = {
-      "help", "json", "output", "verbose", "jobs", "journal", "memory", "time-budget", "run-file", "shard", "no-times"};
+  static const std::vector<std::string> kNoResult = {"help",     "json",    "output", "verbose",
+                                                     "jobs",     "journal", "memory", "time-budget",
+                                                     "run-file", "shard",   "engine", "no-times"};
   std::vector<std::string> out, words;
   for (const CLI::Option* option : const_cast<CLI::App&>(check).get_options()) {
     if (option->count() == 0) continue;
@@ -146,10 +159,13 @@ void take_file_settings(CommandLine& line, const std::string& verb) {
 AnyOptions parse_options(int argc, char** argv, std::optional<std::string>& help) {
   CommandLine line;
   bool version = false, no_config = false;
-  line.app.add_flag("--no-config", no_config, "leave ampcheck.toml alone");
+  std::string profile;
+  line.app.add_flag("--no-config", no_config, "leave ampcheck.toml and the environment alone");
+  line.app.add_option("--profile", profile, "take the settings of this profile of ampcheck.toml first");
   line.app.add_flag("--version", version, "version, as the command of that name");
   if (argc == 2 && std::string_view(argv[1]) == "--version") return line.options<VersionOptions>();
   require_verb(argc, argv);
+  const std::vector<std::string> to_run = take_command(argc, argv);
   try {
     line.app.parse(arguments(argc, argv));
   } catch (const CLI::CallForHelp&) {
@@ -160,12 +176,19 @@ AnyOptions parse_options(int argc, char** argv, std::optional<std::string>& help
     fail_parse(line.app, error);
   }
   const std::size_t command = chosen_command(line).value();
-  if (const std::string path = no_config ? "" : find_config("."); !path.empty())
-    take_config(read_config(path, line.commands), *line.commands[command]);
+  if (!no_config) {
+    std::string path;
+    take_config(project_settings(path, chosen_profile(profile), line.commands), *line.commands[command]);
+  }
   take_file_settings(line, command_rows()[command].name);
+  std::vector<std::string>& mutated = line.options<MutateOptions>().words;
+  if (mutated.size() > 1)
+    throw UsageError("[mutate] got '" + mutated[1] + "' beside '" + mutated[0] + "', want the build command behind --");
+  mutated.insert(mutated.end(), to_run.begin(), to_run.end());
   AnyOptions options = line.options_of(command);
   if (CheckOptions* const check = std::get_if<CheckOptions>(&options))
     check->arguments = arguments_of(*line.commands[command]);
+  if (ConfigOptions* const config = std::get_if<ConfigOptions>(&options)) config->profile = chosen_profile(profile);
   std::visit(Completion(), options);
   return options;
 }

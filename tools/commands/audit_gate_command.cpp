@@ -23,7 +23,7 @@
 #include "tools/report/json.h"
 #include "tools/report/numbers.h"
 #include "tools/report/output.h"
-#include "tools/workers/child.h"
+#include "tools/workers/runner.h"
 
 namespace ampcheck::tools {
 
@@ -361,7 +361,7 @@ void require_no_other_rule(const GateOptions& flags) {
 
 ExitCode audit_gate_command(AuditOptions options) {
   open_plugin(options);
-  if (const auto code = run_in_child(options.plugin_ops, options)) return *code;
+  take_kernels_apart(options.plugin_ops, options);
   const GateOptions& flags = options.gate;
   for (const auto& limit : {flags.atol, flags.rtol, flags.matched, flags.mean, flags.nmse, flags.cosine, flags.factor})
     if (limit && !non_negative(*limit))

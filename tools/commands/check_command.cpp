@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -22,6 +23,7 @@
 #include "tools/report/progress.h"
 #include "tools/report/reports.h"
 #include "tools/report/run_journal.h"
+#include "tools/report/shell_word.h"
 #include "tools/workers/interrupt.h"
 #include "tools/workers/isolation.h"
 
@@ -32,6 +34,7 @@ namespace {
 /// Writes the results to standard output and to each file of -o; a failed one does not stop the others.
 ExitCode write_results(const CheckOptions& options, const Report& report, const RunFacts& facts) {
   ExitCode code = ExitCode::passed;
+  if (options.silent) return code;
   const auto attempt = [&](auto write) {
     try {
       write();
@@ -185,13 +188,34 @@ void take_part(const CheckOptions& options, Selection& selection, Files& files) 
 
 }  // namespace
 
-ExitCode check_command(const CheckOptions& options) { return check_with(options, nullptr); }
+ExitCode check_command(const CheckOptions& options) {
+  return options.ranks ? check_in_ranks(options) : check_with(options, nullptr);
+}
+
+ExitCode broken_library(const CheckOptions& options, const std::string& library, Code code, const std::string& why) {
+  RunFacts facts{.build = build_facts(), .machine = machine_facts(), .device = options.device};
+  facts.planned = 1;
+  facts.again = "ampcheck check " + shell_word(library);
+  CaseResult result;
+  result.name = result.plugin = library;
+  result.op = std::filesystem::path(library).filename().string();
+  result.verdict = text_of(code).verdict;
+  result.code = code;
+  CheckResult check;
+  check.find(code);
+  check.compared = check.failed = 1;
+  check.cause = why;
+  result.checks.push_back(std::move(check));
+  Report report;
+  report.cases.push_back(std::move(result));
+  return worse(ExitCode::findings, write_results(options, report, facts));
+}
 
 ExitCode check_with(const CheckOptions& given, const MergedRun* merged) {
   CheckOptions options = given;
   if (options.dump.empty() && options.formula.empty()) put_on_cores(options, options.accumulate, options.device);
   if (!options.dump.empty() || !options.formula.empty()) return check_dump_command(options);
-  require_reports(options.reports, options.json);
+  require_reports(options.reports, options.json, {{"--journal", options.journal}, {"--run-file", options.run_file}});
   RunFacts facts = begin_run(options, options);
   facts.verbose = options.verbose;
   facts.accumulate = accumulate_words(options.accumulate);
@@ -203,8 +227,10 @@ ExitCode check_with(const CheckOptions& given, const MergedRun* merged) {
   Journal journal;
   std::atomic<std::size_t> planned = 0;
   InterruptGuard guard([&, known = facts]() mutable {
-    if (stderr_is_terminal()) write_stderr("\r\x1b[K");
+    if (stderr_is_terminal()) write_progress("\r\x1b[K");
     known.planned = planned;
+    if (options.silent)
+      write_stderr("ampcheck: a part is not done; the same command, with the same --run-file, goes on\n");
     write_results(options, journal.interrupted(), known);
   });
   Selection selection = select_cases(options);
@@ -218,12 +244,15 @@ ExitCode check_with(const CheckOptions& given, const MergedRun* merged) {
   const bool all_certified = drop_uncertified(selection);
   planned = facts.planned = selection.cases.size();
   say_what_is_left_out(options, selection);
+  if (!options.shard_origin.empty())
+    write_stderr(fmt::format("ampcheck: part {} of {} ({})\n", options.shard, options.shards, options.shard_origin));
   Files files{.merged = merged, .part = false, .header = {}};
   take_part(options, selection, files);
   if (merged == nullptr) planned = facts.planned = selection.cases.size();
   const Report report = run(options, selection, guard.flag(), journal, files);
   guard.finish();
   const ExitCode written = write_results(options, report, facts);
+  if (options.silent && guard.interrupted()) return ExitCode::incomplete;
   if (guard.interrupted() && report.interrupted && written == ExitCode::passed) end_by_signal();
   return worse(worse(written, all_certified ? ExitCode::passed : ExitCode::usage), exit_code_of(report, facts.planned));
 }

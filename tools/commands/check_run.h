@@ -14,6 +14,9 @@ struct MergedRun {
   RunHeader header;
 };
 
+/// `check --engine mpi`: this rank's parts, and of rank 0 the report.
+ExitCode check_in_ranks(const CheckOptions& options);
+
 /// As the command says; `merged`: results that need not run again. Cases that are in none of the files make it
 /// incomplete.
 ExitCode check_with(const CheckOptions& options, const MergedRun* merged);

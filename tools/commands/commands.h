@@ -2,6 +2,9 @@
 // One function per verb. Results go to standard output, messages and progress to standard error.
 #pragma once
 
+#include <string>
+
+#include "src/code.h"
 #include "tools/choose/options.h"
 #include "tools/report/exit_code.h"
 
@@ -9,6 +12,8 @@ namespace ampcheck::tools {
 
 ExitCode list_command(const ListOptions& options);
 ExitCode check_command(const CheckOptions& options);
+/// The report of a check that could not run: what is found of its library alone.
+ExitCode broken_library(const CheckOptions& options, const std::string& library, Code code, const std::string& why);
 /// `check --dump`: tensors that somebody saved instead of a kernel.
 ExitCode check_dump_command(const CheckOptions& options);
 ExitCode replay_command(const ReplayOptions& options);
@@ -24,6 +29,8 @@ ExitCode new_command(const NewOptions& options);
 ExitCode gate_command(const KernelGateOptions& options);
 ExitCode accept_command(const AcceptOptions& options);
 ExitCode review_command(const ReviewOptions& options);
+/// `mutate`: small changes of a kernel's source, and whether the check sees them.
+ExitCode mutate_command(const MutateOptions& options);
 /// `merge`: the parts of a check that ran on several machines.
 ExitCode merge_command(const MergeOptions& options);
 ExitCode config_command(const ConfigOptions& options);

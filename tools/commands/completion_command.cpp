@@ -63,7 +63,7 @@ std::string bash_script(const std::vector<CommandText>& commands) {
       "    [[ ${{COMP_WORDS[i]}} == -* ]] || {{ command=\"${{COMP_WORDS[i]}}\"; break; }}\n"
       "  done\n"
       "  case \"$command\" in\n"
-      "    '') COMPREPLY=($(compgen -W '{} --help --version --no-config' -- \"$word\")); return ;;\n"
+      "    '') COMPREPLY=($(compgen -W '{} --help --version --no-config --profile' -- \"$word\")); return ;;\n"
       "{}"
       "  esac\n"
       "  if [[ $word == -* ]]; then\n"

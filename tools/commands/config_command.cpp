@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "src/suggestion.h"
+#include "tools/choose/command_line.h"
 #include "tools/choose/command_list.h"
 #include "tools/choose/config_file.h"
 #include "tools/commands/commands.h"
@@ -35,7 +36,8 @@ std::string text_of(const ConfigSetting& setting) {
 ExitCode config_command(const ConfigOptions& options) {
   require_command(options.command);
   std::string path;
-  std::vector<ConfigSetting> settings = project_settings(path);
+  const CommandLine line;
+  std::vector<ConfigSetting> settings = project_settings(path, options.profile, line.commands);
   if (!options.command.empty())
     std::erase_if(settings, [&](const ConfigSetting& s) { return s.command != options.command; });
   if (options.json) {
@@ -46,11 +48,11 @@ ExitCode config_command(const ConfigOptions& options) {
     write_stdout(json_text(out));
     return ExitCode::passed;
   }
-  if (path.empty()) {
+  if (path.empty() && settings.empty()) {
     write_stdout("no ampcheck.toml here, or above up to the root of the repository: every option has its default\n");
     return ExitCode::passed;
   }
-  write_stdout(options.show ? "" : path + "\n");
+  write_stdout(options.show || path.empty() ? "" : path + "\n");
   for (const ConfigSetting& setting : settings)
     if (options.show) write_stdout(text_of(setting));
   return ExitCode::passed;

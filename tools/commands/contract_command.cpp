@@ -15,7 +15,7 @@
 #include "tools/report/json.h"
 #include "tools/report/numbers.h"
 #include "tools/report/output.h"
-#include "tools/workers/child.h"
+#include "tools/workers/runner.h"
 
 namespace ampcheck::tools {
 
@@ -260,7 +260,7 @@ ExitCode contract_command(const ContractOptions& given) {
   put_on_cores(options, options.accumulate, Device::cpu, Declares::no);
   if (options.accumulate.empty()) take_only_op(options);
   if (options.words.empty()) throw UsageError("[contract] got no op, want one (ampcheck list)");
-  if (const auto code = run_in_child(options.plugin_ops, options)) return *code;
+  take_kernels_apart(options.plugin_ops, options);
   std::vector<ContractReading> found;
   for (const checks::OpDef* op : select_ops(options)) {
     if (!op->plugin.empty()) require_certified(*op);

@@ -50,8 +50,7 @@ ExitCode diagnose_command(const DiagnoseOptions& options) {
   keep_freed_memory();
   set_threads(options.jobs);
   const Subject subject = subject_of(options);
-  if (subject.options.own_net)
-    if (const auto code = run_in_child(subject.options.own_net->own_ops, options)) return *code;
+  if (subject.options.own_net) run_kernels_here(subject.options.own_net->own_ops, options);
   as_usage([&] { make_trainer(subject, {}, {}, 0); });  // what cannot be run is said at once
   const Observation seen = observe(subject);
   const checks::diagnose::Report report = diagnose_run(subject, seen);

@@ -21,8 +21,8 @@
 #include "tools/gate/gate_report.h"
 #include "tools/report/progress.h"
 #include "tools/report/reports.h"
-#include "tools/workers/child.h"
 #include "tools/workers/interrupt.h"
+#include "tools/workers/runner.h"
 
 namespace ampcheck::tools {
 
@@ -248,15 +248,16 @@ void require_options(const KernelGateOptions& options) {
         "[gate] got neither --baseline nor --base, want one of them: a folder of accepted states, or another build");
   if (!options.today.empty() && !is_date(options.today))
     throw UsageError("[--today] got '" + options.today + "', want a day, as 2026-12-31");
-  require_reports(options.reports, options.json);
+  require_reports(options.reports, options.json, {{"--record", options.record}});
   if (!options.record.empty()) require_writable(options.record);
 }
 
 }  // namespace
 
-ExitCode gate_command(const KernelGateOptions& options) {
+ExitCode gate_command(const KernelGateOptions& given) {
+  KernelGateOptions options = given;
   require_options(options);
-  if (const auto code = run_in_child(options.plugin_ops, options, options.device)) return *code;
+  take_kernels_apart(options.plugin_ops, options, options.device);
   RunFacts facts = begin_run(options, options);
   Selection selection = select_cases(options);
   if (selection.cases.empty()) {

@@ -35,7 +35,7 @@ ExitCode memory_command(const MemoryOptions& options) {
     return optimizer_of(net, {.name = options.optimizer, .momentum = options.momentum, .nesterov = options.nesterov})
         .with_defaults();
   });
-  if (const auto code = run_in_child(net.own_ops, options)) return *code;
+  run_kernels_here(net.own_ops, options);
   // A net that does not fit together, or not these dtypes.
   const MemoryReport report = as_usage([&] { return memory_of(net, choice, low, options.seed); });
   if (options.json) {

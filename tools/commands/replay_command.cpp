@@ -23,6 +23,7 @@
 #include "tools/report/reports.h"
 #include "tools/workers/interrupt.h"
 #include "tools/workers/isolation.h"
+#include "tools/workers/runner.h"
 
 namespace ampcheck::tools {
 
@@ -120,6 +121,7 @@ ExitCode replay_command(const ReplayOptions& given) {
     throw UsageError("[replay] got " + std::to_string(options.words.size()) + " case names, want one");
   put_on_cores(options, options.accumulate, options.device);
   open_data(options);
+  if (!options.save.empty()) take_kernels_apart(options.plugin_ops, options, options.device);
   const checks::Case item = parse_case(options, options.words.front());
   if (!item.op->plugin.empty()) require_certified(*item.op);
   RunFacts facts = begin_run(options, options);

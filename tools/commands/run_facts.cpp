@@ -9,7 +9,9 @@
 
 namespace ampcheck::tools {
 
-void require_reports(const std::vector<ReportFile>& reports, bool json) {
+void require_reports(const std::vector<ReportFile>& reports, bool json, std::vector<WrittenFile> others) {
+  for (const ReportFile& file : reports) others.emplace_back("-o", file.path);
+  require_apart(others);
   for (const ReportFile& file : reports) {
     if (json && file.path == "-") throw UsageError("[-o] got 'github:-' and --json, want one on standard output");
     require_writable(file.path);

@@ -9,8 +9,9 @@
 
 namespace ampcheck::tools {
 
-/// Throws UsageError where two reports want standard output, and Error where one cannot be written.
-void require_reports(const std::vector<ReportFile>& reports, bool json);
+/// Throws UsageError where two reports want standard output or one file, or a file of the `others`, and Error where one
+/// cannot be written.
+void require_reports(const std::vector<ReportFile>& reports, bool json, std::vector<WrittenFile> others = {});
 
 /// What a report says of a run with these options. Throws EnvironmentError if there is no such device; sets the number
 /// of threads.

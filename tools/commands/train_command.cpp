@@ -180,8 +180,7 @@ ExitCode train_command(const TrainOptions& options) {
   keep_freed_memory();
   set_threads(options.jobs);
   const checks::train::TrainOptions wanted = as_usage([&] { return trainer_options(options); });
-  if (wanted.own_net)
-    if (const auto code = run_in_child(wanted.own_net->own_ops, options, options.device)) return *code;
+  if (wanted.own_net) run_kernels_here(wanted.own_net->own_ops, options, options.device);
   const std::unique_ptr<Trainer> trainer = as_usage([&] { return std::make_unique<Trainer>(wanted); });
   as_usage([&] { trainer->prepare(); });
   refuse_unused(options.autocast && std::string_view(trainer->autocast_list()) == "none", "--autocast",

@@ -10,9 +10,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 
 #include "src/error.h"
 #include "src/file_bytes.h"
+#include "tools/report/plain_text.h"
 #include "tools/report/usage_error.h"
 
 namespace ampcheck::tools {
@@ -49,15 +51,23 @@ bool written_directly(const std::string& path) {
   return ::stat(path.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode);
 }
 
-void write_to(const std::string& open_as, int flags, const std::string& path, std::string_view text) {
-  const int file = ::open(open_as.c_str(), flags | O_CLOEXEC, 0666);
-  if (file < 0) fail("'" + path + "'", errno);
+/// Writes all of it and closes. 0, or errno of what failed.
+int write_and_close(int file, std::string_view text) {
   int error = write_all(file, text);
   if (error == 0 && ::fsync(file) != 0 && errno != EINVAL && errno != EROFS) error = errno;
   if (::close(file) != 0 && error == 0) error = errno;
-  if (error != 0) {
-    if (open_as != path) ::unlink(open_as.c_str());
-    fail("'" + path + "'", error);
+  return error;
+}
+
+/// A new file beside `path`: never one that is there, and never through a link that somebody put there.
+std::pair<int, std::string> open_beside(const std::string& path) {
+  constexpr int kMostTries = 100;
+  const std::string stem = path + ".tmp" + std::to_string(::getpid());
+  for (int i = 0;; ++i) {
+    const std::string name = i == 0 ? stem : stem + "." + std::to_string(i);
+    const int file = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (file >= 0) return {file, name};
+    if (errno != EEXIST || i == kMostTries) fail("'" + path + "'", errno);
   }
 }
 
@@ -81,19 +91,21 @@ void close_stdout() {
   if (::close(STDOUT_FILENO) != 0 && errno != EBADF) fail("standard output", errno);
 }
 
-void write_stderr(std::string_view text) { write_all(STDERR_FILENO, text); }
+void write_stderr(std::string_view text) { write_all(STDERR_FILENO, clean_lines(text)); }
+void write_progress(std::string_view text) { write_all(STDERR_FILENO, text); }
 
 void write_file(const std::string& name, std::string_view text) {
   if (name == "-") return write_stdout(text);
   const std::string path = behind_links(name);
   if (written_directly(path)) {
-    write_to(path, O_WRONLY, path, text);
+    const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (const int error = file < 0 ? errno : write_and_close(file, text)) fail("'" + path + "'", error);
     return;
   }
-  const std::string temporary = path + ".tmp" + std::to_string(::getpid());
-  write_to(temporary, O_WRONLY | O_CREAT | O_TRUNC, path, text);
-  if (::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int error = errno;
+  const auto [file, temporary] = open_beside(path);
+  int error = write_and_close(file, text);
+  if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+  if (error != 0) {
     ::unlink(temporary.c_str());
     fail("'" + path + "'", error);
   }
@@ -105,6 +117,20 @@ void require_writable(const std::string& path) {
   struct stat facts {};
   if (::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) fail("'" + path + "'", EISDIR);
   if (::access(place.c_str(), W_OK) != 0) fail("'" + path + "'", errno);
+}
+
+void require_apart(const std::vector<WrittenFile>& files) {
+  std::map<std::string, std::string> seen;  // file -> option
+  for (const auto& [option, path] : files) {
+    if (path.empty() || path == "-" || written_directly(path)) continue;
+    std::error_code error;
+    const std::string real = std::filesystem::weakly_canonical(path, error).string();
+    const auto [at, fresh] = seen.try_emplace(error ? path : real, option);
+    if (!fresh)
+      throw UsageError("[" + option + "] got '" + path + "', which " +
+                       (at->second == option ? "stands there twice" : at->second + " writes too") +
+                       ", want a file of its own for each");
+  }
 }
 
 void require_readable(const std::string& path) {

@@ -4,6 +4,8 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace ampcheck::tools {
 
@@ -11,14 +13,21 @@ namespace ampcheck::tools {
 void write_stdout(std::string_view text);
 /// Closes standard output: some file systems report a failed write only here. Nothing may be written afterwards.
 void close_stdout();
-/// Messages and progress; failures are ignored, since there is nowhere left to report them.
+/// Messages, without control characters but for ends of lines; failures are ignored, since there is nowhere left to
+/// report them.
 void write_stderr(std::string_view text);
+/// A line of progress on a terminal, as it is.
+void write_progress(std::string_view text);
 
 /// Writes a file under a temporary name beside it and renames it, so that no reader sees half of it. What is not a
 /// regular file (a device, a pipe) is written directly.
 void write_file(const std::string& path, std::string_view text);
 /// Throws WriteError if `path` can surely not be written; called before a long run.
 void require_writable(const std::string& path);
+/// An option, and the file that it has written; empty: none.
+using WrittenFile = std::pair<std::string, std::string>;
+/// Throws UsageError where two of them are one file: the one that is written last would be all that is left.
+void require_apart(const std::vector<WrittenFile>& files);
 /// Throws EnvironmentError if there is no file of that name, UsageError if it is a folder.
 void require_readable(const std::string& path);
 

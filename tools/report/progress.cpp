@@ -19,12 +19,12 @@ void ProgressLine::show(std::size_t done, std::size_t all, std::size_t failed, s
   constexpr std::size_t kWidth = 24;
   const std::size_t full = all == 0 ? 0 : kWidth * done / all;
   const std::string failures = failed == 0 ? "" : fmt::format(", {} failed", failed);
-  write_stderr(fmt::format("\r[{}{}] {}/{}{}  {}\x1b[K", std::string(full, '='), std::string(kWidth - full, ' '), done,
-                           all, failures, last));
+  write_progress(fmt::format("\r[{}{}] {}/{}{}  {}\x1b[K", std::string(full, '='), std::string(kWidth - full, ' '),
+                             done, all, failures, last));
 }
 
 void ProgressLine::clear() {
-  if (drawn_) write_stderr("\r\x1b[K");
+  if (drawn_) write_progress("\r\x1b[K");
   drawn_ = false;
 }
 

@@ -12,6 +12,7 @@
 
 #include "src/digest.h"
 #include "src/file_bytes.h"
+#include "src/file_lock.h"
 #include "tools/report/foreign_file.h"
 #include "tools/report/json.h"
 #include "tools/report/numbers.h"
@@ -188,6 +189,11 @@ RunFile::RunFile(const std::string& path, const RunHeader& header) : path_(path)
   }
   file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (file_ < 0) throw WriteError(fmt::format("[--run-file] cannot open '{}': {}", path, std::strerror(errno)));
+  if (!lock_file(file_)) {
+    close(file_);
+    throw WriteError(
+        fmt::format("[--run-file] got '{}', which another run is writing, want a file of its own for each", path));
+  }
   if (there) write("\n");  // behind a line that was torn
   write(line_of(header_json(header)));
 }

@@ -298,6 +298,13 @@ void Reader::run(const Json& j) {
   trace_.carried = j.at("carried");
 }
 
+/// What a step wrote stands before its line: pages count on no tensor of a step that never ended.
+void require_step(int of_tensor, int step) {
+  if (of_tensor > step)
+    throw Error(fmt::format("numbers of step {} before the line of step {}", of_tensor + std::int64_t{1},
+                            step + std::int64_t{1}));
+}
+
 void Reader::take_line(const Json& j) {
   if (j.contains("seq")) {
     trace_.tensors.push_back(tensor(j));
@@ -308,6 +315,9 @@ void Reader::take_line(const Json& j) {
     trace_.gradients.push_back(gradient(j));
   } else if (j.contains("loss")) {
     const TracedStep step = step_of(j);
+    for (std::size_t i = tensors_; i < trace_.tensors.size(); ++i) require_step(trace_.tensors[i].step, step.step);
+    for (std::size_t i = gradients_; i < trace_.gradients.size(); ++i)
+      require_step(trace_.gradients[i].step, step.step);
     if (trace_.steps.empty() || step.step > trace_.steps.back().step)
       trace_.steps.push_back(step);  // else one before a fault, which is known
     tensors_ = trace_.tensors.size();

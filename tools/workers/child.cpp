@@ -2,13 +2,14 @@
 #include "tools/workers/child.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <fmt/format.h>
-
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -21,9 +22,11 @@
 #include <vector>
 
 #include "checks/case/launch.h"
+#include "checks/doors/loading.h"
 #include "src/error.h"
 #include "tools/report/output.h"
 #include "tools/workers/limits.h"
+#include "tools/workers/orphans.h"
 
 extern char** environ;
 
@@ -31,20 +34,32 @@ namespace ampcheck::tools {
 
 namespace {
 
-constexpr const char* kMark = "AMPCHECK_CHILD";
-constexpr int kDone = 5;  ///< descriptor on which the child says how it ends
-constexpr char kFinished = 'f', kStuck = 's';
+using Clock = std::chrono::steady_clock;
 
-void say(char what) {
-  while (write(kDone, &what, 1) < 0 && errno == EINTR) {
+constexpr const char* kMark = "AMPCHECK_CHILD";
+constexpr int kDone = 5;  ///< descriptor on which the child says how far it is, a letter each
+constexpr char kLoads = 'l', kLoaded = 'o', kRunsKernels = 'k', kStuck = 's',
+               kFinished = 'f';  ///< the last one with the exit code behind it
+
+void say(std::string_view what) {
+  while (write(kDone, what.data(), what.size()) < 0 && errno == EINTR) {
   }
 }
 
-/// Ends this process, the child, where one call of a kernel lasts longer than that: the kernel may hear nothing else.
-void watch_kernels(double timeout) {
+std::atomic<bool> counts_kernels{false};
+std::atomic<Clock::rep> loading_since{0};  ///< 0: nothing is being loaded
+
+/// Ends this process, the child, where loading or one call of a kernel lasts too long: it may hear nothing else.
+void watch(double timeout) {
   std::thread([timeout] {
-    while (checks::seconds_in_launch() < timeout) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    say(kStuck);
+    const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout)).count();
+    const auto stuck = [&] {
+      const Clock::rep since = loading_since;
+      return (counts_kernels && checks::seconds_in_launch() >= timeout) ||
+             (since != 0 && Clock::now().time_since_epoch().count() - since >= patience);
+    };
+    while (!stuck()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    say(std::string(1, kStuck));
     kill(getpid(), SIGKILL);
   }).detach();
 }
@@ -72,6 +87,7 @@ pid_t start(int done) {
   posix_spawnattr_init(&attributes);
   sigset_t all;
   sigfillset(&all);
+  sigdelset(&all, SIGHUP);                           // nohup has it ignored, and that holds for the child
   posix_spawnattr_setsigdefault(&attributes, &all);  // a shell starts background jobs with SIGINT ignored
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   setenv(kMark, std::to_string(getpid()).c_str(), 1);
@@ -84,6 +100,94 @@ pid_t start(int done) {
   return child;
 }
 
+/// Passes the signals that ask a program to end on to the child: whoever is asked, the child ends first.
+void pass_signals_on(pid_t child) {
+  running = child;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
+    struct sigaction now {};
+    if (sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN && signal == SIGHUP) continue;
+    now.sa_handler = pass_on;
+    now.sa_flags = 0;
+    sigaction(signal, &now, nullptr);
+  }
+}
+
+/// What the child said and how it ended. Once it is finished, it may take `timeout` seconds to unload what it loaded.
+struct Ended {
+  std::string said;
+  int status = 0;
+  bool unloading_took_too_long = false;
+
+  bool finished() const { return said.size() > 1 && said[said.size() - 2] == kFinished; }
+  char last() const { return said.empty() ? '\0' : said.back(); }
+};
+
+Ended wait_for(pid_t child, int said, double timeout) {
+  Ended out;
+  std::optional<Clock::time_point> deadline;
+  fcntl(said, F_SETFL, O_NONBLOCK);
+  const auto read_all = [&] {
+    char buffer[64];
+    for (ssize_t got = 0; (got = read(said, buffer, sizeof buffer)) > 0;)
+      out.said.append(buffer, static_cast<std::size_t>(got));
+    if (out.finished() && !deadline)
+      deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout));
+  };
+  for (;;) {
+    pollfd at = {said, POLLIN, 0};
+    poll(&at, 1, 20);  // in slices: a fork of the library's may hold the pipe open
+    read_all();
+    const pid_t ended = waitpid(child, &out.status, WNOHANG);
+    if (ended == child) break;
+    if ((at.revents & POLLHUP) != 0) {  // nobody can say anything more: it ends, or has closed its descriptors
+      while (waitpid(child, &out.status, 0) < 0 && errno == EINTR) {
+      }
+      break;
+    }
+    if (deadline && Clock::now() > *deadline) {
+      out.unloading_took_too_long = true;
+      kill(child, SIGKILL);
+      waitpid(child, &out.status, 0);
+      break;
+    }
+  }
+  read_all();
+  return out;
+}
+
+std::string how_it_ended(int status) {
+  return WIFSIGNALED(status) ? fmt::format("by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)))
+                             : fmt::format("by itself with exit code {}", WEXITSTATUS(status));
+}
+
+/// What is wrong with a library whose process did not end as its command did.
+void explain_end(const Ended& ended, double timeout, ChildEnd& out) {
+  const std::string pinned = "; 'ampcheck check " + out.library + "' pins it to a case";
+  const bool runs = ended.said.find(kRunsKernels) != std::string::npos;
+  if (ended.finished()) {
+    out.found = ended.unloading_took_too_long ? Code::ac502 : Code::ac501;
+    out.why =
+        ended.unloading_took_too_long
+            ? fmt::format("'{}' was not unloaded in {:g} s (--timeout)", out.library, timeout)
+            : fmt::format("'{}' ended its process {} as it was unloaded", out.library, how_it_ended(ended.status));
+  } else if (ended.last() == kStuck) {
+    out.found = Code::ac502;
+    out.why = runs
+                  ? fmt::format("a kernel of '{}' did not return in {:g} s (--timeout){}", out.library, timeout, pinned)
+                  : fmt::format(
+                        "'{}' was not loaded in {:g} s (--timeout): its initialisers or its description do "
+                        "not return",
+                        out.library, timeout);
+  } else {
+    out.found = Code::ac501;
+    const std::string how = how_it_ended(ended.status);
+    out.why = runs ? fmt::format("a kernel of '{}' ended its process {}{}", out.library, how, pinned)
+              : ended.last() == kLoads
+                  ? fmt::format("'{}' ended its process {} as it was loaded", out.library, how)
+                  : fmt::format("the process that had loaded '{}' ended {}, outside of its kernels", out.library, how);
+  }
+}
+
 }  // namespace
 
 bool is_child() {
@@ -91,52 +195,67 @@ bool is_child() {
   return parent != nullptr && parent == std::to_string(getppid());
 }
 
-std::optional<ExitCode> run_in_child(const std::vector<const checks::OpDef*>& ops, const IsolationOptions& options,
-                                     Device device) {
-  if (ops.empty() || !options.isolation) return std::nullopt;
-  if (is_child()) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody would hear its answer
-    limit_memory(device);
-    watch_kernels(options.timeout);
-    return std::nullopt;
-  }
+void become_child(double timeout) {
+  if (!is_child()) return;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody would hear its answer
+  fcntl(kDone, F_SETFD, FD_CLOEXEC);
+  adopt_orphans();
+  checks::watch_loading({.before =
+                             [](const std::string&) {
+                               say(std::string(1, kLoads));
+                               loading_since = Clock::now().time_since_epoch().count();
+                             },
+                         .after =
+                             [](const std::string& path, const std::string& left) {
+                               loading_since = 0;
+                               say(std::string(1, kLoaded));
+                               if (!left.empty())
+                                 write_stderr("ampcheck: loading '" + path + "' left " + left + "; it was put back\n");
+                             }});
+  watch(timeout);
+}
+
+ChildEnd run_in_child(const std::string& library, double timeout) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw EnvironmentError(std::string("[child] no pipe: ") + std::strerror(errno));
   const int high = fcntl(ends[1], F_DUPFD_CLOEXEC, 64);  // not the number that it goes to
   close(ends[1]);
-  const pid_t child = start(high);
+  adopt_orphans();
+  const pid_t child = start_own_child([high] { return start(high); });
   close(high);
-  running = child;  // whoever is asked to end, the child ends first
-  std::signal(SIGINT, pass_on);
-  std::signal(SIGTERM, pass_on);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  char said = 0;
-  fcntl(ends[0], F_SETFL, O_NONBLOCK);  // a fork of the kernel's may hold the pipe open
-  if (read(ends[0], &said, 1) != 1) said = 0;
+  pass_signals_on(child);
+  const Ended ended = wait_for(child, ends[0], timeout);
   close(ends[0]);
-  if (said == kFinished && WIFEXITED(status)) return static_cast<ExitCode>(WEXITSTATUS(status));
-  if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGTERM)) {
-    std::signal(WTERMSIG(status), SIG_DFL);
-    raise(WTERMSIG(status));
-  }
-  const std::string library = ops.front()->plugin, pinned = "; 'ampcheck check " + library + "' pins it to a case\n";
-  if (said == kStuck) {
-    write_stderr(fmt::format("ampcheck: TIMEOUT (AC502): a kernel of '{}' did not return in {:g} s (--timeout){}",
-                             library, options.timeout, pinned));
-    return ExitCode::findings;
-  }
-  const std::string how =
-      WIFSIGNALED(status) ? "by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) + ")"
-                          : "by itself with exit code " + std::to_string(WEXITSTATUS(status));
-  write_stderr("ampcheck: CRASH (AC501): a kernel of '" + library + "' ended its process " + how + pinned);
-  return ExitCode::findings;
+  own_child_ended(child);
+  end_orphans();
+  if (!ended.finished() && ended.last() != kStuck && WIFSIGNALED(ended.status))
+    for (const int asked : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
+      if (WTERMSIG(ended.status) == asked) {
+        std::signal(asked, SIG_DFL);
+        raise(asked);
+      }
+  ChildEnd out{
+      .code = ExitCode::findings, .found = Code::none, .reported = ended.finished(), .library = library, .why = {}};
+  const int code = ended.finished() ? static_cast<unsigned char>(ended.said.back()) : -1;
+  if (code >= 0) out.code = static_cast<ExitCode>(code);
+  const bool as_said = code >= 0 && WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == code;
+  if (as_said) return out;
+  explain_end(ended, timeout, out);
+  out.code = worse(out.code, ExitCode::findings);
+  return out;
 }
 
-void child_is_done() {
-  if (std::getenv(kMark) == nullptr || fcntl(kDone, F_GETFD) < 0) return;
-  say(kFinished);
+void run_kernels_here(const std::vector<const checks::OpDef*>& ops, const IsolationOptions& options, Device device) {
+  if (ops.empty() || !options.isolation || !is_child()) return;
+  limit_memory(device);
+  counts_kernels = true;
+  say(std::string(1, kRunsKernels));
+}
+
+void child_is_done(ExitCode code) {
+  if (!is_child() || fcntl(kDone, F_GETFD) < 0) return;
+  const char text[] = {kFinished, static_cast<char>(code)};
+  say({text, sizeof text});
 }
 
 }  // namespace ampcheck::tools

@@ -8,7 +8,10 @@
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 #include <exception>
+#include <iterator>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -20,13 +23,31 @@ namespace ampcheck::tools {
 namespace {
 
 constexpr auto kPatience = std::chrono::milliseconds(600);
+/// For writing a report: a pipe that nobody reads takes none.
+constexpr auto kMostWriting = std::chrono::seconds(5);
+/// Within which a second signal is the first one: a terminal and a parent both send theirs.
+constexpr std::int64_t kSameSignal = 300'000'000;
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};  // the last one is what a batch system sends first
 
 std::atomic<bool> cancel{false};
 std::atomic<int> caught{0};
-sem_t wake;  // sem_post may be called in a signal handler
+std::atomic<std::int64_t> caught_at{0};  ///< nanoseconds of the clock
+sem_t wake;                              // sem_post may be called in a signal handler
+
+std::int64_t nanoseconds_now() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{1'000'000'000} * now.tv_sec + now.tv_nsec;
+}
 
 extern "C" void on_signal(int number) {
-  if (caught.exchange(number) != 0) ::_exit(128 + number);  // the second one skips all
+  int none = 0;
+  if (caught.compare_exchange_strong(none, number))
+    caught_at = nanoseconds_now();
+  else if (nanoseconds_now() - caught_at < kSameSignal)
+    return;
+  else
+    ::_exit(128 + number);  // the second one skips all
   cancel.store(true);
   const int saved = errno;
   ::sem_post(&wake);
@@ -39,9 +60,8 @@ struct InterruptGuard::State {
   std::function<void()> emergency;
   std::mutex mutex;  // held by whoever ends the program: the normal way or the emergency
   std::condition_variable changed;
-  bool finished = false;
-  struct sigaction old_int {
-  }, old_term{};
+  bool finished = false, over = false;
+  struct sigaction before[std::size(kSignals)] = {};
   std::thread watchdog;
 
   void watch() {
@@ -49,7 +69,14 @@ struct InterruptGuard::State {
     }
     if (caught.load() == 0) return;  // the guard's end, not a signal
     std::unique_lock lock(mutex);
-    if (changed.wait_for(lock, kPatience, [&] { return finished; })) return;
+    if (changed.wait_for(lock, kPatience, [&] { return finished; })) {  // the normal way; it may hang in an output
+      if (!changed.wait_for(lock, kMostWriting, [&] { return over; })) end_by_signal();
+      return;
+    }
+    std::thread([] {
+      std::this_thread::sleep_for(kMostWriting);
+      end_by_signal();
+    }).detach();
     try {
       emergency();
     } catch (const std::exception& error) {  // a full disk, a closed pipe: no reason to stay
@@ -66,8 +93,11 @@ InterruptGuard::InterruptGuard(std::function<void()> emergency) : state_(new Sta
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
-  ::sigaction(SIGINT, &action, &state_->old_int);
-  ::sigaction(SIGTERM, &action, &state_->old_term);
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+    ::sigaction(kSignals[i], nullptr, &state_->before[i]);
+    const bool left_alone = kSignals[i] == SIGHUP && state_->before[i].sa_handler == SIG_IGN;  // nohup
+    if (!left_alone) ::sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
 const std::atomic<bool>* InterruptGuard::flag() const { return &cancel; }
@@ -81,10 +111,13 @@ void InterruptGuard::finish() {
 
 InterruptGuard::~InterruptGuard() {
   finish();
-  if (!interrupted()) {
-    ::sigaction(SIGINT, &state_->old_int, nullptr);
-    ::sigaction(SIGTERM, &state_->old_term, nullptr);
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->over = true;
+    state_->changed.notify_all();
   }
+  if (!interrupted())
+    for (std::size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &state_->before[i], nullptr);
   ::sem_post(&wake);
   state_->watchdog.join();
   ::sem_destroy(&wake);

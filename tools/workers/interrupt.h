@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ctrl-C and SIGTERM: no further case starts, and the program ends within a second with a summary of what was done.
+// Ctrl-C, SIGTERM, SIGHUP and SIGUSR1: no further case starts, and the program ends within a second with a summary of
+// what was done.
 #pragma once
 
 #include <atomic>
@@ -7,8 +8,9 @@
 
 namespace ampcheck::tools {
 
-/// While it lives, SIGINT and SIGTERM set `flag()`. If the program still runs `kPatience` later, `emergency` is called
-/// on a thread of its own, and the program ends by the signal without unwinding. One at a time.
+/// While it lives, these signals set `flag()`. If the program still runs `kPatience` later, `emergency` is called
+/// on a thread of its own, and the program ends by the signal without unwinding; so it does where writing what is known
+/// takes longer than `kMostWriting`. One at a time.
 class InterruptGuard {
  public:
   explicit InterruptGuard(std::function<void()> emergency);

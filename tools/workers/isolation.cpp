@@ -18,6 +18,7 @@
 #include "checks/data/file_tensors.h"
 #include "src/error.h"
 #include "tools/report/output.h"
+#include "tools/workers/orphans.h"
 #include "tools/workers/wire.h"
 #include "tools/workers/worker_channel.h"
 
@@ -152,7 +153,12 @@ class WorkerPool::Worker {
     std::string words[] = {"ampcheck", "--worker", setup.library, name(setup.device), how, setup.inputs};
     char* argv[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(),
                     words[4].data(), words[5].data(), nullptr};
-    const int failed = posix_spawn(&pid_, setup.program.c_str(), &actions, &attributes, argv, environ);
+    int failed = 0;
+    pid_ = start_own_child([&] {
+      pid_t child = 0;
+      failed = posix_spawn(&child, setup.program.c_str(), &actions, &attributes, argv, environ);
+      return failed == 0 ? child : 0;
+    });
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     close(in);
@@ -270,6 +276,13 @@ class WorkerPool::Worker {
     if (pid_ <= 0) return;
     if (closed_ && !wait_until(Clock::now() + kMercy)) return end(SIGKILL);
     kill(-pid_, SIGKILL);
+    forget();
+  }
+
+  /// It was waited for: what it started and left behind ends too.
+  void forget() {
+    own_child_ended(pid_);
+    end_orphans();
     pid_ = 0;
   }
 
@@ -290,7 +303,7 @@ class WorkerPool::Worker {
     } else if (signal == SIGKILL)
       waitpid(pid_, &status_, 0);
     kill(-pid_, SIGKILL);  // its children
-    pid_ = 0;
+    forget();
   }
 
   Descriptor requests_, replies_, output_;

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -20,6 +21,7 @@
 #include "tools/choose/user_tensors.h"
 #include "tools/workers/isolation.h"
 #include "tools/workers/limits.h"
+#include "tools/workers/runner.h"
 #include "tools/workers/wire.h"
 #include "tools/workers/worker_channel.h"
 
@@ -78,10 +80,19 @@ ExitCode worker_main(int argc, char** argv) {
   run.as_written = how_judged.find("as-written") != std::string_view::npos;
   run.jobs = 1;
   run.cancel = &cancel;
+  std::unique_ptr<KernelRunner> runner;
+  if (kernels_run_apart(options.words.front(), run.device))
+    runner = std::make_unique<KernelRunner>(options.words.front());
   limit_memory(run.device);
   limit(RLIMIT_FSIZE, kMostOutput);  // a kernel may not take the disk either
+  std::signal(SIGXFSZ, SIG_DFL);     // one that prints without end is ended
   set_threads(1);
   open_plugin(options);
+  if (runner != nullptr) {
+    std::vector<const checks::OpDef*> there;
+    for (const checks::OpDef& op : runner->take_over(options.plugin_ops)) there.push_back(&op);
+    options.plugin_ops = std::move(there);
+  }
   open_data(options);
   const pid_t self = getpid();
   struct sigaction action {};

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/doors/loading.h"
+
+#include <utility>
+
+namespace ampcheck::checks {
+
+namespace {
+
+LoadingHooks& hooks() {
+  static LoadingHooks all;
+  return all;
+}
+
+}  // namespace
+
+void watch_loading(LoadingHooks given) { hooks() = std::move(given); }
+
+Loading::Loading(std::string path) : path_(std::move(path)) {
+  if (hooks().before) hooks().before(path_);
+}
+
+Loading::~Loading() {
+  const std::string left = hooks().keeps_state ? "" : state_.restore();
+  if (hooks().after) hooks().after(path_, left);
+}
+
+}  // namespace ampcheck::checks

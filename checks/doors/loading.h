@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Around whatever runs code of a library for the first time: its initialisers and its description. They may end the
+// process, never return, or leave the thread in another state.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "checks/doors/call_state.h"
+
+namespace ampcheck::checks {
+
+/// Of a program that watches how libraries are loaded.
+struct LoadingHooks {
+  /// Before a library's file is opened; it may throw, and then nothing is opened.
+  std::function<void(const std::string& path)> before;
+  /// Afterwards. `left`: what of the thread's state the library had changed, in words; empty: nothing.
+  std::function<void(const std::string& path, const std::string& left)> after;
+  bool keeps_state = false;  ///< the thread stays as the library left it: of a process that runs nothing but kernels
+};
+/// Set once, before the first load.
+void watch_loading(LoadingHooks hooks);
+
+/// Lives while a library is opened and describes itself. Its end puts the state of the thread back.
+class Loading {
+ public:
+  explicit Loading(std::string path);
+  ~Loading();
+  Loading(const Loading&) = delete;
+  Loading& operator=(const Loading&) = delete;
+
+ private:
+  std::string path_;
+  CallState state_;
+};
+
+}  // namespace ampcheck::checks

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/workers/runner.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <memory>
+
+#include "checks/doors/plugin.h"
+#include "checks/doors/toml_launchers.h"
+#include "src/launch_notes.h"
+#include "src/state_left.h"
+#include "tools/workers/child.h"
+#include "tools/workers/orphans.h"
+#include "tools/workers/runner_channel.h"
+#include "tools/workers/wire_bytes.h"
+#include "tools/workers/worker_channel.h"
+
+extern char** environ;
+
+namespace ampcheck::tools {
+
+namespace {
+
+/// Tensors of a call whose memory is not shared: copies that are, and back.
+class Copies {
+ public:
+  explicit Copies(KernelArena& arena) : arena_(arena) {}
+
+  /// Where the tensor's elements lie in shared memory.
+  KernelArena::Place place(const TensorView& view, const std::byte*& data) {
+    data = static_cast<const std::byte*>(view.data);
+    if (const auto known = arena_.find(view.data)) return *known;
+    const std::size_t size = reach_of(view);
+    for (const Copy& copy : all_)  // tensors that are one stay one
+      if (copy.from == view.data && copy.bytes == size) return place_of(copy, data);
+    all_.push_back({static_cast<std::byte*>(view.data), size, arena_.allocate(arena_.whole(size))});
+    std::memcpy(all_.back().copy.get(), view.data, size);
+    return place_of(all_.back(), data);
+  }
+  void bring_back() const {
+    for (const Copy& copy : all_) std::memcpy(copy.from, copy.copy.get(), copy.bytes);
+  }
+
+ private:
+  struct Copy {
+    std::byte* from;
+    std::size_t bytes;
+    std::shared_ptr<std::byte> copy;
+  };
+  KernelArena::Place place_of(const Copy& copy, const std::byte*& data) const {
+    data = copy.copy.get();
+    return *arena_.find(data);
+  }
+
+  KernelArena& arena_;
+  std::deque<Copy> all_;
+};
+
+void put(Writer& out, const Shape& shape, int rank) {
+  for (int i = 0; i < rank; ++i) out.put(shape[i]);
+}
+
+std::string request_of(std::size_t op, KernelPass pass, const kernels::KernelCall& call, KernelArena& arena,
+                       Copies& copies) {
+  Writer out;
+  out.put(std::uint64_t{op});
+  out.put(static_cast<std::uint64_t>(pass));
+  out.put(std::uint64_t{call.attributes->all().size()});
+  for (const auto& [name, value] : call.attributes->all()) {
+    const auto* const text = std::get_if<std::string>(&value);
+    out.put(name);
+    out.put(std::uint64_t{text != nullptr});
+    if (text != nullptr)
+      out.put(*text);
+    else
+      out.put(std::get<double>(value));
+  }
+  out.put(std::uint64_t{call.tensors.size()});
+  for (const auto& [name, view] : call.tensors) {
+    out.put(name);
+    out.put(std::string(ampcheck::name(view.dtype)));
+    out.put(static_cast<std::uint64_t>(view.shape.rank));
+    put(out, view.shape, view.shape.rank);
+    put(out, view.strides, view.shape.rank);
+    const std::byte* data = nullptr;
+    const KernelArena::Place place =
+        view.data == nullptr ? KernelArena::Place{{kNoMemory, 0}, nullptr} : copies.place(view, data);
+    out.put(place.block.offset);
+    out.put(place.block.bytes);
+    out.put(static_cast<std::uint64_t>(data - place.begin));
+  }
+  const std::vector<std::uint64_t> gone = arena.take_gone();
+  out.put(std::uint64_t{gone.size()});
+  for (const std::uint64_t offset : gone) out.put(offset);
+  return out.take();
+}
+
+/// Throws what the kernel threw. Nothing that its process says becomes a finding by itself, but for that.
+void take_reply(const std::string& reply) {
+  Reader in(reply);
+  std::uint64_t end = 0, notes = 0;
+  std::string what;
+  in.get(end);
+  in.get(what);
+  in.get(notes);
+  for (; notes > 0; --notes) {
+    std::string text;
+    in.get(text);
+    note_launch({Code::none, kStateLeft, text});
+  }
+  switch (static_cast<CallEnd>(end)) {
+    case CallEnd::done: return;
+    case CallEnd::no_memory: throw std::bad_alloc();
+    case CallEnd::environment_error: throw EnvironmentError(what);
+    case CallEnd::plugin_error: throw checks::PluginError(what);
+    case CallEnd::other_error: throw Error(what);
+    case CallEnd::kernel_error: break;
+  }
+  throw checks::KernelError(what);
+}
+
+}  // namespace
+
+KernelRunner::KernelRunner(const std::string& library, bool silent) {
+  int to[2], from[2];
+  if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0)
+    throw EnvironmentError(std::string("[runner] cannot make a pipe: ") + std::strerror(errno));
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  // Through high numbers first: a descriptor may be the number that another goes to.
+  const int high[] = {fcntl(to[0], F_DUPFD_CLOEXEC, 64), fcntl(from[1], F_DUPFD_CLOEXEC, 64),
+                      fcntl(arena_.file(), F_DUPFD_CLOEXEC, 64)};
+  const int low[] = {kRequests, kReplies, kSharedMemory};
+  for (int i = 0; i < 3; ++i) posix_spawn_file_actions_adddup2(&actions, high[i], low[i]);
+  if (silent) posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  std::string words[] = {"ampcheck", "--runner", library};
+  char* argv[] = {words[0].data(), words[1].data(), words[2].data(), nullptr};
+  int failed = 0;
+  process_ = start_own_child([&] {
+    pid_t child = 0;
+    failed = posix_spawn(&child, "/proc/self/exe", &actions, nullptr, argv, environ);
+    return failed == 0 ? child : 0;
+  });
+  posix_spawn_file_actions_destroy(&actions);
+  for (const int file : {high[0], high[1], high[2], to[0], from[1]}) close(file);
+  if (failed != 0) throw EnvironmentError(std::string("[runner] cannot be started: ") + std::strerror(failed));
+  requests_ = to[1];
+  replies_ = from[0];
+}
+
+const std::deque<checks::OpDef>& KernelRunner::take_over(const std::vector<const checks::OpDef*>& ops) {
+  checks::lend_kernel_memory(&arena_);
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    checks::OpDef& own = ops_.emplace_back(*ops[i]);
+    const auto there = [this, i](const kernels::KernelFn& kernel, KernelPass pass) -> kernels::KernelFn {
+      if (!kernel) return nullptr;
+      return [this, i, pass](const kernels::KernelCall& given) { call(i, pass, given); };
+    };
+    own.kernel = {there(ops[i]->kernel.forward, KernelPass::forward),
+                  there(ops[i]->kernel.backward, KernelPass::backward), there(ops[i]->kernel.jvp, KernelPass::jvp)};
+  }
+  return ops_;
+}
+
+void KernelRunner::call(std::size_t op, KernelPass pass, const kernels::KernelCall& call) {
+  const std::lock_guard lock(mutex_);
+  Copies copies(arena_);
+  std::string reply;
+  if (!send_message(requests_, request_of(op, pass, call, arena_, copies)) || !answers() ||
+      !receive_message(replies_, reply))
+    end_as_it_did();
+  copies.bring_back();
+  take_reply(reply);
+}
+
+/// Waits for the beginning of an answer, in slices: a fork of the kernel's may hold the pipe open.
+bool KernelRunner::answers() {
+  constexpr int kSlice = 50;  // milliseconds
+  for (;;) {
+    pollfd at = {replies_, POLLIN, 0};
+    if (poll(&at, 1, kSlice) > 0) return (at.revents & POLLIN) != 0;
+    if (waitpid(process_, &status_, WNOHANG) == process_) {
+      process_ = 0;
+      return false;
+    }
+  }
+}
+
+void KernelRunner::end_as_it_did() {
+  constexpr auto kMercy = std::chrono::seconds(1);
+  const auto deadline = std::chrono::steady_clock::now() + kMercy;
+  while (process_ != 0 && waitpid(process_, &status_, WNOHANG) == 0) {  // it may have closed its descriptors, and go on
+    if (std::chrono::steady_clock::now() > deadline) kill(process_, SIGKILL);
+    usleep(1000);
+  }
+  const int status = status_;
+  if (!WIFSIGNALED(status)) _exit(WEXITSTATUS(status));
+  std::signal(WTERMSIG(status), SIG_DFL);
+  sigset_t only;
+  sigemptyset(&only);
+  sigaddset(&only, WTERMSIG(status));
+  pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
+  kill(getpid(), WTERMSIG(status));
+  _exit(128 + WTERMSIG(status));
+}
+
+bool kernels_run_apart(const std::string& library, Device device) {
+  const bool simulated = checks::is_kernel_file(std::string_view(library).substr(0, library.rfind('@')));
+  return device == Device::cpu && !simulated;
+}
+
+void take_kernels_apart(std::vector<const checks::OpDef*>& ops, const IsolationOptions& options, Device device) {
+  run_kernels_here(ops, options, device);
+  if (ops.empty() || !options.isolation || !is_child() || !kernels_run_apart(ops.front()->plugin, device)) return;
+  auto* const runner = new KernelRunner(ops.front()->plugin, true);  // to the end of the process: tensors point into it
+  const std::deque<checks::OpDef>& there = runner->take_over(ops);
+  for (std::size_t i = 0; i < ops.size(); ++i) ops[i] = &there[i];
+}
+
+}  // namespace ampcheck::tools
