@@ -146,8 +146,7 @@ ExitCode audit_net_command(const AuditOptions& options, const std::string& word)
   chosen.seed = options.first_seed;
   if (word == "tutorial") chosen.width = 256;
   const ChosenNet net = choose_net(chosen, word, file ? word : "");
-  if (net.own)
-    if (const auto code = run_in_child(net.own->own_ops, options)) return *code;
+  if (net.own) run_kernels_here(net.own->own_ops, options);
   NetSubject subject;
   subject.net = as_usage([&] { return net.made(); });
   subject.device = list_device("--device", options.autocast.device);
