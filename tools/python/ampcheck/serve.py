@@ -36,14 +36,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _request(line: str) -> dict[str, Any]:
-    """Throws UsageError with what is wrong, and what was wanted."""
+def _object(line: str) -> dict[str, Any]:
     try:
         request = json.loads(line)
     except ValueError as error:
         raise UsageError(f"got no JSON ({error}), want an object a line") from None
     if not isinstance(request, dict):
         raise UsageError(f"got {json.dumps(request)[:40]}, want an object")
+    return request
+
+
+def _require(request: dict[str, Any]) -> None:
+    """Throws UsageError with what is wrong, and what was wanted."""
     for key, value in request.items():
         if key not in _FIELDS:
             raise UsageError(f"got '{key}', want one of: {', '.join(_FIELDS)}")
@@ -53,7 +57,6 @@ def _request(line: str) -> dict[str, Any]:
     for what in ("problem", "solution"):
         if (what in request) == (f"{what}_source" in request):
             raise UsageError(f"got {'both' if what in request else 'neither'} of '{what}' and '{what}_source', want one")
-    return request
 
 
 def _arguments(request: dict[str, Any], folder: str) -> list[str]:
@@ -155,8 +158,9 @@ def main(argv: list[str] | None = None) -> int:
             continue
         named: Any = None
         try:
-            request = _request(line)
+            request = _object(line)
             named = request.get("id")
+            _require(request)
             result = answer(request, args.timeout)
         except UsageError as error:
             result = {"exit_code": 2, "error": f"[serve] line {number}: {error}"}
