@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import contextlib
 import json
 import os
 import subprocess
@@ -151,11 +152,14 @@ def _answers(make: Callable[[StepSetup], TrainingStep], request: dict[str, Any])
     return replies
 
 
-def _serve(make: Callable[[StepSetup], TrainingStep], has: list[str], paths: tuple[str, str],
+def _serve(make: Callable[[StepSetup], TrainingStep], has: list[str], pipes: tuple[int, int],
            failed: list[BaseException]) -> None:
-    with open(paths[0], encoding="utf-8") as requests, open(paths[1], "w", encoding="utf-8") as answers:
+    """Until a line that is `null`."""
+    with os.fdopen(os.dup(pipes[0]), encoding="utf-8") as requests, os.fdopen(os.dup(pipes[1]), "w", encoding="utf-8") as answers:
         for line in requests:
             request = json.loads(line)
+            if request is None:
+                return
             try:
                 answer = {"has": has} if "hello" in request else {"replies": _answers(make, request)}
             except Exception as error:  # told to the program, and raised where audit_step was called
@@ -165,10 +169,16 @@ def _serve(make: Callable[[StepSetup], TrainingStep], has: list[str], paths: tup
             answers.flush()
 
 
-def _let_go(paths: tuple[str, str]) -> None:
-    """Ends a server whose program never opened the pipes."""
-    for end in [os.open(path, os.O_RDWR) for path in paths]:
-        os.close(end)
+def _end(server: threading.Thread, pipes: tuple[int, int]) -> None:
+    """Ends a server whose program is gone, or never came: nobody else reads what it still answers."""
+    os.write(pipes[0], b"null\n")
+    os.set_blocking(pipes[1], False)
+    while server.is_alive():
+        server.join(0.01)
+        with contextlib.suppress(BlockingIOError):
+            os.read(pipes[1], 1 << 16)
+    for pipe in pipes:
+        os.close(pipe)
 
 
 def audit_step(make: Callable[[StepSetup], TrainingStep], *, clip: bool = False, accumulate: bool = False,
@@ -185,14 +195,15 @@ def audit_step(make: Callable[[StepSetup], TrainingStep], *, clip: bool = False,
         paths = os.path.join(folder, "requests"), os.path.join(folder, "answers")
         for path in paths:
             os.mkfifo(path)
+        # Both ends are held open: a program that never opens a pipe keeps nobody waiting.
+        pipes = os.open(paths[0], os.O_RDWR), os.open(paths[1], os.O_RDWR)
         failed: list[BaseException] = []
-        server = threading.Thread(target=_serve, args=(make, has, paths, failed), daemon=True)
+        server = threading.Thread(target=_serve, args=(make, has, pipes, failed), daemon=True)
         server.start()
         command = f"cat {paths[1]} & exec cat >{paths[0]}"  # of the two, a shell leaves the latter its standard input
         run = [program(), "audit", "step", command, "--rule", rule]
         told = subprocess.run([*run, "--json"], capture_output=True, text=True, check=False)
-        _let_go(paths)
-        server.join()
+        _end(server, pipes)
     if failed:
         raise failed[0]
     if told.returncode not in (0, 1):
