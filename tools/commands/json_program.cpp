@@ -8,9 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <limits>
+#include <optional>
 #include <utility>
 
 #include "src/error.h"
+#include "tools/report/numbers.h"
 #include "tools/report/usage_error.h"
 
 namespace ampcheck::tools {
@@ -104,5 +107,14 @@ Json JsonProgram::answer(const Json& request) {
 }
 
 void JsonProgram::ended() const { throw UsageError("[" + verb_ + "] '" + command_ + "' ended before it answered"); }
+
+double number_of(const Json& j) {
+  if (j.is_number()) return j.get<double>();
+  if (j.is_boolean()) return j.get<bool>() ? 1 : 0;
+  if (j.is_null()) return std::numeric_limits<double>::quiet_NaN();
+  const std::optional<double> number = j.is_string() ? parse_number(j.get<std::string>()) : std::nullopt;
+  if (!number) throw Error("a number, got " + j.dump());
+  return *number;
+}
 
 }  // namespace ampcheck::tools

@@ -32,4 +32,8 @@ class JsonProgram {
   int to_ = -1, from_ = -1;
 };
 
+/// A number as such a program may write it: true is 1, null is NaN, a text as "inf" or "0x1p3" is read. Error
+/// otherwise.
+double number_of(const Json& j);
+
 }  // namespace ampcheck::tools

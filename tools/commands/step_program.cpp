@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <set>
 
 #include "src/error.h"
@@ -18,15 +17,6 @@ namespace ampcheck::tools {
 namespace {
 
 using namespace checks::scaler;
-
-double number_of(const Json& j) {
-  if (j.is_number()) return j.get<double>();
-  if (j.is_boolean()) return j.get<bool>() ? 1 : 0;
-  if (j.is_null()) return std::numeric_limits<double>::quiet_NaN();
-  const std::optional<double> number = j.is_string() ? parse_number(j.get<std::string>()) : std::nullopt;
-  if (!number) throw Error("a number, got " + j.dump());
-  return *number;
-}
 
 Json json_of(const LoopSetup& s) {
   return {{"scale", s.scale},
