@@ -3,6 +3,7 @@
 
 import json
 import subprocess
+import sys
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from ampcheck.torch import record
 
 
 def program(*arguments):
-    return subprocess.run(["ampcheck", *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-m", "ampcheck", *arguments], capture_output=True, text=True, check=False)
 
 
 def net():
