@@ -101,6 +101,16 @@ void add_gradients(std::vector<Scenario>& out, const Subject& subject) {
   }
 }
 
+/// The same batch again and again: an overflow goes away when the scale falls, a NaN is skipped at scale 1 too.
+void add_causes(std::vector<Scenario>& out) {
+  Calls overflow, nan = steps("XXX");
+  for (int i = 0; i < 5; ++i) step(overflow, {.op = Op::backward, .grads = {0x1p126, 1, 1}});
+  nan.resize(nan.size() - 2);  // at a floor some rules end the run
+  out.push_back(
+      {.code = "S21", .setup = {.init_scale = 8, .window = 100}, .calls = std::move(overflow), .weights = true});
+  out.push_back({.code = "S21", .setup = {.init_scale = 2, .window = 100}, .calls = std::move(nan), .weights = true});
+}
+
 void add_order(std::vector<Scenario>& out) {
   const auto add = [&](Calls calls) {
     out.push_back({.code = "S14", .setup = {.init_scale = 8}, .calls = std::move(calls), .errors = true});
@@ -236,6 +246,7 @@ std::vector<Scenario> scenarios(const ScaleRule& rule, const Subject& subject) {
   std::vector<Scenario> out;
   add_trajectories(out, rule);
   add_gradients(out, subject);
+  add_causes(out);
   add_order(out);
   add_windows(out);
   add_several(out, subject);
