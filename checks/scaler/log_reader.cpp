@@ -296,6 +296,11 @@ class Reader {
   }
 
   void unread(std::string_view line) {
+    for (const Refusal& refusal : refusals())
+      if (log_.refusal == nullptr && line.find(refusal.message) != std::string_view::npos) {
+        log_.refusal = &refusal;
+        log_.refused_at = log_.lines;
+      }
     if (log_.unread++ > 0) return;
     log_.first_unread = log_.lines;
     log_.unread_text = line.substr(0, 80);

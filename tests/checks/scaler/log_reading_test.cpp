@@ -131,6 +131,24 @@ TEST(LogColumns, JsonAsPythonWritesIt) {
   EXPECT_EQ(audit_log(run).headline().health, Health::broken) << "the bad steps are not lost";
 }
 
+TEST(LogAnswers, ErrorsOfTorchsScalerAreExplained) {
+  const auto scaler_of = [](const std::string& text) { return audit_log(text).answers.at(5); };
+  const std::string steps = "step=1 loss=2.5 loss_scale=1024\nstep=2 loss=2.5 loss_scale=1024\n";
+  EXPECT_EQ(scaler_of(steps + "RuntimeError: CUDA out of memory.\n").health, Health::harmless);
+  for (const Refusal& refusal : refusals()) {
+    SCOPED_TRACE(refusal.message);
+    for (const std::string& before : {steps, std::string()}) {
+      const LogAudit audit =
+          audit_log(before + "Traceback (most recent call last):\nError: " + refusal.message + ".\n");
+      EXPECT_EQ(std::string(audit.headline().question), "scaler");
+      EXPECT_EQ(audit.headline().kind, "refused");
+      EXPECT_EQ(audit.headline().health, Health::broken);
+      EXPECT_EQ(audit.headline().advice, refusal.cure);
+      EXPECT_EQ(audit.headline().evidence.at(0).line, before.empty() ? 2 : 4);
+    }
+  }
+}
+
 TEST(LogAnswers, ARuleIsToldFromOthersWhereTheyDiffer) {
   const std::string text =
       "step,scale,skipped\n1,8,0\n2,8,0\n3,16,0\n4,8,1\n5,8,0\n6,8,0\n7,16,0\n8,16,0\n9,16,0\n10,32,0\n";
