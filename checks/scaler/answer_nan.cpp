@@ -186,7 +186,10 @@ Answer scaler_there(const LogAudit& audit) {
   const Tail none = without_loss(t);
   const std::int64_t gone = none.to_the_end ? none.count : 0;
   const std::int64_t worst = std::max({loss.count, norm.count, gone});
-  if (counts && !counted && worst > 0) {
+  if (const Refusal* const refusal = audit.log.refusal) {
+    say(a, Health::broken, "refused", fmt::format("the scaler ended the run: {}", refusal->means), refusal->cure);
+    a.evidence.push_back({audit.log.refused_at, std::nullopt, refusal->message});
+  } else if (counts && !counted && worst > 0) {
     const Moment& first = loss.count > 0 ? *loss.first : norm.count > 0 ? *norm.first : *none.first;
     say(a, Health::broken, "counters_lie",
         fmt::format(

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -97,6 +98,14 @@ struct Found {
   }
 };
 
+/// An error of torch's scaler.
+struct Refusal {
+  const char* message;  ///< a line holds it
+  const char* means;
+  const char* cure;
+};
+std::span<const Refusal> refusals();
+
 struct Log {
   std::vector<Reading> readings;
   std::int64_t lines = 0;
@@ -105,10 +114,12 @@ struct Log {
   std::string rule;                        ///< that a trace of ours names
   /// Lines that begin as a known kind and lack what each such line has.
   std::vector<std::int64_t> torn;
-  std::int64_t unread = 0;        ///< lines that no grammar knows
-  std::int64_t first_unread = 0;  ///< the first of them
-  std::string unread_text;        ///< its beginning
-  bool cut_off = false;           ///< the file ends within a line
+  std::int64_t unread = 0;           ///< lines that no grammar knows
+  std::int64_t first_unread = 0;     ///< the first of them
+  std::string unread_text;           ///< its beginning
+  bool cut_off = false;              ///< the file ends within a line
+  const Refusal* refusal = nullptr;  ///< the first
+  std::int64_t refused_at = 0;       ///< its line
 
   void add(const Found& found, std::int64_t line);
   std::optional<double> get(const Reading& r, Quantity q) const {

@@ -31,6 +31,37 @@ std::string_view trimmed(std::string_view text) {
   return begin == std::string_view::npos ? "" : text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
 }
 
+/// What Python's json writes for numbers that JSON does not have.
+constexpr std::string_view kNotFinite[] = {"NaN", "Infinity", "-Infinity", "nan", "inf", "-inf"};
+
+/// An object with these words in quotes, so that a reader of JSON takes them as text.
+std::string with_quoted_words(std::string_view text) {
+  std::string out;
+  bool quoted = false;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto word =
+        std::ranges::find_if(kNotFinite, [&](std::string_view one) { return text.substr(at).starts_with(one); });
+    if (!quoted && word != std::end(kNotFinite)) {
+      out += '"' + std::string(*word) + '"';
+      at += word->size();
+      continue;
+    }
+    if (quoted && text[at] == '\\')
+      out += text[at++];
+    else if (text[at] == '"')
+      quoted = !quoted;
+    if (at < text.size()) out += text[at++];
+  }
+  return out;
+}
+
+/// Whether a line is an object of JSON.
+bool is_object(std::string_view text) {
+  if (!text.starts_with('{')) return false;
+  const std::size_t name = text.find_first_not_of(" \t", 1);
+  return name != std::string_view::npos && text[name] == '"';
+}
+
 /// The numbers of one JSON object, nested ones too, without keeping the object.
 class Members : public nlohmann::json_sax<json> {
  public:
@@ -134,7 +165,8 @@ class PlainObject {
     at_ = end;
     if (token == "null") return true;
     if (token == "true" || token == "false") return to_.take(token == "true" ? 1 : 0);
-    if (token[0] != '-' && (token[0] < '0' || token[0] > '9')) return false;
+    const bool digits = token[0] == '-' || (token[0] >= '0' && token[0] <= '9');
+    if (!digits && std::ranges::find(kNotFinite, token) == std::end(kNotFinite)) return false;
     const std::optional<double> number = leading_number(token);
     return number && to_.take(*number);
   }
@@ -165,7 +197,7 @@ class Reader {
   void take(std::string_view line) {
     const std::string_view text = trimmed(line);
     if (text.empty()) return;
-    if (text.starts_with("{\"")) return take_json(text);
+    if (is_object(text)) return take_json(text);
     if (separator_ != '\0' && take_row(line)) return;
     if (log_.readings.empty() && log_.lines <= kHeaderWithin && header(line)) return;
     take_console(line);
@@ -198,7 +230,7 @@ class Reader {
     Members members(columns_, trace_);
     const bool plain = PlainObject(text, members).read();
     if (!plain) members = Members(columns_, trace_);
-    if (!plain && !json::sax_parse(text, &members)) {
+    if (!plain && !json::sax_parse(with_quoted_words(text), &members)) {
       if (log_.torn.size() < kMostKept) log_.torn.push_back(log_.lines);
       return;
     }
@@ -264,6 +296,11 @@ class Reader {
   }
 
   void unread(std::string_view line) {
+    for (const Refusal& refusal : refusals())
+      if (log_.refusal == nullptr && line.find(refusal.message) != std::string_view::npos) {
+        log_.refusal = &refusal;
+        log_.refused_at = log_.lines;
+      }
     if (log_.unread++ > 0) return;
     log_.first_unread = log_.lines;
     log_.unread_text = line.substr(0, 80);

@@ -101,6 +101,21 @@ void add_gradients(std::vector<Scenario>& out, const Subject& subject) {
   }
 }
 
+/// The same batch again and again: an overflow goes away when the scale falls, a NaN is skipped at scale 1 too.
+void add_causes(std::vector<Scenario>& out, const ScaleRule& rule) {
+  const Setup setup{.init_scale = 8, .window = 100};
+  Calls overflow, nan = steps("XXX");
+  LossScale scale(configured(rule, setup));
+  for (int i = 0; i < 5; ++i) {  // as fp32 has it, also where a scaler works on fp64
+    const double times = scale.scale(), first = static_cast<double>(static_cast<float>(0x1p126 * times));
+    step(overflow, {.op = Op::backward, .grads = {first, times, times}, .raw = true});
+    scale.update(std::isinf(first));
+  }
+  nan.resize(nan.size() - 2);  // at a floor some rules end the run
+  out.push_back({.code = "S21", .setup = setup, .calls = std::move(overflow), .weights = true});
+  out.push_back({.code = "S21", .setup = {.init_scale = 2, .window = 100}, .calls = std::move(nan), .weights = true});
+}
+
 void add_order(std::vector<Scenario>& out) {
   const auto add = [&](Calls calls) {
     out.push_back({.code = "S14", .setup = {.init_scale = 8}, .calls = std::move(calls), .errors = true});
@@ -236,6 +251,7 @@ std::vector<Scenario> scenarios(const ScaleRule& rule, const Subject& subject) {
   std::vector<Scenario> out;
   add_trajectories(out, rule);
   add_gradients(out, subject);
+  add_causes(out, rule);
   add_order(out);
   add_windows(out);
   add_several(out, subject);

@@ -73,6 +73,14 @@ TEST(ScalerLog, WrongUseIsSaid) {
   EXPECT_EQ(ampcheck("audit scaler --log - --columns scale </dev/null").exit_code, 2);
 }
 
+TEST(ScalerLog, ALogMayBeAnErrorAlone) {
+  const ProgramResult got =
+      shell("echo 'ValueError: Attempting to unscale FP16 gradients.' | \"$AMPCHECK\" audit scaler --log -");
+  EXPECT_EQ(got.exit_code, 1) << got.err;
+  EXPECT_TRUE(contains(got.out, "1 lines: none of a known kind")) << got.out;
+  EXPECT_TRUE(contains(got.out, "the scaler ended the run: the parameters are fp16")) << got.out;
+}
+
 TEST(ScalerLog, ATraceOfOnesOwnFollowsItsRule) {
   const ProgramResult got = shell(
       "cd $(mktemp -d) && \"$AMPCHECK\" train --steps 30 --growth-interval 5 --shadow off --record run.trace >trained; "

@@ -145,6 +145,7 @@ class Small {
   }
 
   void reload() {
+    reloaded_ = true;
     for (Kept& kept : kept_) {
       const Kept made = fresh();
       if (is("reload_forgets_scale")) kept.scale = made.scale;
@@ -246,6 +247,7 @@ class Small {
   }
 
   bool never_skips(const Call& call, bool explicitly) const {
+    if (is("applies_at_scale_1") && kept_[0].scale <= 1) return true;
     return is("never_skips") || (is("fused_never_skips") && setup_.fused) ||
            (is("explicit_never_skips") && explicitly) || (is("second_optimizer_never_skips") && call.optimizer == 1);
   }
@@ -255,6 +257,8 @@ class Small {
     if (setup_.enabled && o.stage == 0) unscale(call.rank, call.optimizer, false);
     o.stage = 2;
     skipped_ = skips(call, o, explicitly);
+    if (skipped_ && std::isinf(o.grads[0])) overflowed_ = true;
+    if (is("skips_batch_that_overflowed") && overflowed_ && o.grads[0] > 1e30) skipped_ = true;
     if (skipped_) return skip(o);
     apply(o, o.grads);
     ++o.steps;
@@ -335,7 +339,8 @@ class Small {
       grow(k);
       return;
     }
-    const double floor = is("floor_ignored") ? 0 : is("floor_twice") ? 2 * rule_.floor : rule_.floor;
+    double floor = is("floor_ignored") ? 0 : is("floor_twice") ? 2 * rule_.floor : rule_.floor;
+    if (is("reload_forgets_floor") && reloaded_) floor = 1;
     if (rule_.raises_at_floor && k.scale <= rule_.floor && !is("does_not_raise")) {
       raised_ = true;
       return;
@@ -371,6 +376,10 @@ class Small {
 
   void grow(Kept& k) const {
     double higher = stored(k.scale * setup_.growth_factor);
+    if (is("cap_ignored")) {
+      k.scale = higher;
+      return;
+    }
     if (is("grows_by_one")) higher = k.scale + 1;
     if (is("grows_by_square")) higher = k.scale * setup_.growth_factor * setup_.growth_factor;
     if (is("grows_by_two_always")) higher = k.scale * 2;
@@ -394,7 +403,7 @@ class Small {
   double factor_ = 1, last_scale_ = 0;
   std::int64_t schedule_ = 0;
   int bad_before_ = 0;
-  bool scaled_ = false, skipped_ = false, raised_ = false, window_open_ = false;
+  bool scaled_ = false, overflowed_ = false, skipped_ = false, raised_ = false, window_open_ = false, reloaded_ = false;
 };
 
 class SmallScaler : public Subject {
@@ -442,6 +451,7 @@ const std::vector<PlantedScaler> kPlanted = {
     {"guard_falls", "S2", "jmp"},
     {"guard_resets", "S2", "torch"},
     {"grows_to_65536_at_most", "S2", "torch"},
+    {"cap_ignored", "S2", "flax"},
     {"floor_ignored", "S3", "jmp"},
     {"floor_twice", "S3", "jmp"},
     {"floor_resets", "S3", "tf"},
@@ -517,6 +527,9 @@ const std::vector<PlantedScaler> kPlanted = {
     {"ranks_check_alone", "S20", "torch"},
     {"ranks_scale_alone", "S20", "torch"},
     {"ranks_take_the_first", "S20", "torch"},
+    {"applies_at_scale_1", "S21", "torch"},
+    {"applies_at_scale_1", "S21", "deepspeed"},
+    {"skips_batch_that_overflowed", "S21", "torch"},
     {"schedule_on_skip", "S22", "torch"},
     {"half_loss", "S23", "torch"},
 };

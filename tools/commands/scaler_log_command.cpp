@@ -64,7 +64,7 @@ std::string kinds_text(const LogAudit& audit) {
         number < 0 ? audit.log.columns : checks::scaler::log_grammars()[static_cast<std::size_t>(number)].name;
     out += fmt::format("{}{} of '{}'", out.empty() ? "" : ", ", grouped(lines), kind);
   }
-  return out;
+  return out.empty() ? "none of a known kind" : out;
 }
 
 /// What of the file was read, and what was not.
@@ -173,7 +173,7 @@ ExitCode audit_scaler_log(const AuditOptions& options) {
   if (!scaler.rule.empty()) require_rule("--rule", scaler.rule);
   for (const ReportFile& report : options.reports) require_writable(report.path);
   const LogAudit audit = checks::scaler::audit_log(text_of_log(scaler.log), scaler.rule, columns_of(scaler.columns));
-  if (audit.nothing_read()) {
+  if (audit.nothing_read() && audit.log.refusal == nullptr) {
     write_stderr(
         fmt::format("ampcheck: [--log] '{}': none of its {} lines says a loss scale, a skipped step, a loss or "
                     "a norm in a form that is known (ampcheck explain loss-scale)\n",

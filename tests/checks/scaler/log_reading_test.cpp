@@ -109,6 +109,46 @@ TEST(LogColumns, CsvAndJsonByTheirNames) {
   EXPECT_TRUE(std::isnan(of(escaped, Quantity::loss)));
 }
 
+TEST(LogColumns, JsonAsPythonWritesIt) {
+  const Log log =
+      read_log(R"({"step": 1, "loss": NaN, "loss_scale": Infinity})"
+               "\n"
+               R"({ "step": 2, "tags": ["NaN"], "note": "a \"NaN\" here", "loss": NaN, "grad_norm": -Infinity})"
+               "\n"
+               R"({"step": 3, "loss": Nan, "loss_scale": 2})"
+               "\n");
+  ASSERT_EQ(log.readings.size(), 2u);
+  EXPECT_TRUE(std::isnan(of(log, Quantity::loss)));
+  EXPECT_EQ(of(log, Quantity::scale), HUGE_VAL);
+  EXPECT_TRUE(std::isnan(of(log, Quantity::loss, 1)));
+  EXPECT_EQ(of(log, Quantity::norm, 1), -HUGE_VAL);
+  EXPECT_EQ(log.torn, (std::vector<std::int64_t>{3})) << "no word of JSON, nor of Python";
+  std::string run;
+  for (int step = 1; step <= 40; ++step)
+    run += "{\"step\": " + std::to_string(step) + ", \"loss_scale\": 1024, \"loss\": " + (step < 20 ? "2.5" : "NaN") +
+           "}\n";
+  EXPECT_EQ(std::string(audit_log(run).headline().question), "nan");
+  EXPECT_EQ(audit_log(run).headline().health, Health::broken) << "the bad steps are not lost";
+}
+
+TEST(LogAnswers, ErrorsOfTorchsScalerAreExplained) {
+  const auto scaler_of = [](const std::string& text) { return audit_log(text).answers.at(5); };
+  const std::string steps = "step=1 loss=2.5 loss_scale=1024\nstep=2 loss=2.5 loss_scale=1024\n";
+  EXPECT_EQ(scaler_of(steps + "RuntimeError: CUDA out of memory.\n").health, Health::harmless);
+  for (const Refusal& refusal : refusals()) {
+    SCOPED_TRACE(refusal.message);
+    for (const std::string& before : {steps, std::string()}) {
+      const LogAudit audit =
+          audit_log(before + "Traceback (most recent call last):\nError: " + refusal.message + ".\n");
+      EXPECT_EQ(std::string(audit.headline().question), "scaler");
+      EXPECT_EQ(audit.headline().kind, "refused");
+      EXPECT_EQ(audit.headline().health, Health::broken);
+      EXPECT_EQ(audit.headline().advice, refusal.cure);
+      EXPECT_EQ(audit.headline().evidence.at(0).line, before.empty() ? 2 : 4);
+    }
+  }
+}
+
 TEST(LogAnswers, ARuleIsToldFromOthersWhereTheyDiffer) {
   const std::string text =
       "step,scale,skipped\n1,8,0\n2,8,0\n3,16,0\n4,8,1\n5,8,0\n6,8,0\n7,16,0\n8,16,0\n9,16,0\n10,32,0\n";

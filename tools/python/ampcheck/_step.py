@@ -4,19 +4,13 @@
 from __future__ import annotations
 
 import hashlib
-import contextlib
-import json
-import os
-import subprocess
-import tempfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from ._check import program
+from ._audit import Audit, audited
 from ._core import UsageError
 
 __all__ = ["StepAudit", "StepSetup", "TrainingStep", "audit_step"]
@@ -53,19 +47,8 @@ class TrainingStep:
 
 
 @dataclass(frozen=True)
-class StepAudit:
+class StepAudit(Audit):
     """What `ampcheck audit step --json` says. True if no check failed."""
-
-    passed: bool
-    code: str
-    checks: list[dict[str, Any]]
-    text: str
-
-    def __bool__(self) -> bool:
-        return self.passed
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def _part(value: Any) -> Any:
@@ -152,35 +135,6 @@ def _answers(make: Callable[[StepSetup], TrainingStep], request: dict[str, Any])
     return replies
 
 
-def _serve(make: Callable[[StepSetup], TrainingStep], has: list[str], pipes: tuple[int, int],
-           failed: list[BaseException]) -> None:
-    """Until a line that is `null`."""
-    with os.fdopen(os.dup(pipes[0]), encoding="utf-8") as requests, os.fdopen(os.dup(pipes[1]), "w", encoding="utf-8") as answers:
-        for line in requests:
-            request = json.loads(line)
-            if request is None:
-                return
-            try:
-                answer = {"has": has} if "hello" in request else {"replies": _answers(make, request)}
-            except Exception as error:  # told to the program, and raised where audit_step was called
-                failed.append(error)
-                answer = {"replies": [{"error": f"{type(error).__name__}: {error}"}]}
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
-
-
-def _end(server: threading.Thread, pipes: tuple[int, int]) -> None:
-    """Ends a server whose program is gone, or never came: nobody else reads what it still answers."""
-    os.write(pipes[0], b"null\n")
-    os.set_blocking(pipes[1], False)
-    while server.is_alive():
-        server.join(0.01)
-        with contextlib.suppress(BlockingIOError):
-            os.read(pipes[1], 1 << 16)
-    for pipe in pipes:
-        os.close(pipe)
-
-
 def audit_step(make: Callable[[StepSetup], TrainingStep], *, clip: bool = False, accumulate: bool = False,
                rule: str = "torch") -> StepAudit:
     """Audits a training step under a loss scale by the checks L1 to L20 (`ampcheck explain training-step`).
@@ -191,28 +145,4 @@ def audit_step(make: Callable[[StepSetup], TrainingStep], *, clip: bool = False,
     probe = make(StepSetup(65536.0, 2**30, None, 1))
     has = ["scaler"] * (probe.scaler is not None) + ["clip"] * clip + ["accumulate"] * accumulate
     has += ["resume"] * (probe.save is not None and probe.load is not None)
-    with tempfile.TemporaryDirectory() as folder:
-        paths = os.path.join(folder, "requests"), os.path.join(folder, "answers")
-        for path in paths:
-            os.mkfifo(path)
-        # Both ends are held open: a program that never opens a pipe keeps nobody waiting.
-        pipes = os.open(paths[0], os.O_RDWR), os.open(paths[1], os.O_RDWR)
-        failed: list[BaseException] = []
-        server = threading.Thread(target=_serve, args=(make, has, pipes, failed), daemon=True)
-        server.start()
-        command = f"cat {paths[1]} & exec cat >{paths[0]}"  # of the two, a shell leaves the latter its standard input
-        run = [program(), "audit", "step", command, "--rule", rule]
-        told = subprocess.run([*run, "--json"], capture_output=True, text=True, check=False)
-        _end(server, pipes)
-    if failed:
-        raise failed[0]
-    if told.returncode not in (0, 1):
-        raise UsageError(told.stderr.strip().removeprefix("ampcheck: "))
-    result = json.loads(told.stdout)
-    lines = []
-    for c in result["checks"]:
-        shown = f": {c['says']}; {', '.join(c['calls'])}; {c['setup']}" if c["calls"] else ""
-        if c["outcome"] in ("FAILED", "WEAK"):
-            lines.append(f"{c['code']} {c['name']}: {c['outcome']}{shown}")
-    verdict = "RIGHT" if result["passed"] else f"BROKEN: {result['code']} explains the others"
-    return StepAudit(result["passed"], result["code"], result["checks"], "\n".join([verdict, *lines]))
+    return StepAudit(**audited("step", has, lambda request: _answers(make, request), rule))

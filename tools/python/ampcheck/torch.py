@@ -16,10 +16,12 @@ from ._kernel import parameters_of
 from ._options import Contract
 from ._record import Recorder, record
 from ._report import Report
+from ._scaler import ScalerAudit, audit_scaler
 from ._step import StepAudit, StepSetup, TrainingStep, audit_step
 from ._torch_reference import formula_of, plan_of_reference
 
-__all__ = ["Recorder", "StepAudit", "StepSetup", "TrainingStep", "audit_step", "check", "formula_of", "gradcheck", "record"]
+__all__ = ["Recorder", "ScalerAudit", "StepAudit", "StepSetup", "TrainingStep", "audit_scaler", "audit_step", "check",
+           "formula_of", "gradcheck", "record"]
 
 
 def _no_tolerance(where: str, **given: Any) -> None:
