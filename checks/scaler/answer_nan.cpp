@@ -186,7 +186,8 @@ Answer scaler_there(const LogAudit& audit) {
   const Tail none = without_loss(t);
   const std::int64_t gone = none.to_the_end ? none.count : 0;
   const std::int64_t worst = std::max({loss.count, norm.count, gone});
-  if (const Refusal* const refusal = audit.log.refusal) {
+  const Refusal* const refusal = audit.log.refusal;
+  if (refusal != nullptr && refusal->ends) {
     say(a, Health::broken, "refused", fmt::format("the scaler ended the run: {}", refusal->means), refusal->cure);
     a.evidence.push_back({audit.log.refused_at, std::nullopt, refusal->message});
   } else if (counts && !counted && worst > 0) {
@@ -198,6 +199,9 @@ Answer scaler_there(const LogAudit& audit) {
             moves ? "" : "there is no loss scaler (scale 1, as with bf16), and ", worst, place_of(first)),
         "turn on the check for NaN in gradients; with bf16 no scaler does it for you");
     a.evidence.push_back(evidence_of(first, "not finite, and both counters 0"));
+  } else if (refusal != nullptr) {
+    say(a, Health::losing, "warned", fmt::format("torch warned: {}", refusal->means), refusal->cure);
+    a.evidence.push_back({audit.log.refused_at, std::nullopt, refusal->message});
   } else if (!t.scale_known && t.skips == 0) {
     say(a, Health::cannot_tell, "not_said", "the log does not say whether there is a loss scaler",
         "fp16 needs one; bf16 and fp32 do not");

@@ -288,8 +288,9 @@ const CheckResult* CallAudit::headline() const {
   return nullptr;
 }
 
-CallAudit audit_calls(Subject& subject, const ScaleRule& rule, int longest) {
-  return Auditor(subject, rule).audit(subject.is_fast() ? longest : std::min(longest, 5));
+CallAudit audit_calls(Subject& subject, const ScaleRule& rule, std::optional<int> longest) {
+  constexpr int kUsual = 8, kOfSlow = 5;
+  return Auditor(subject, rule).audit(longest.value_or(subject.is_fast() ? kUsual : kOfSlow));
 }
 
 const char* name(Op op) {

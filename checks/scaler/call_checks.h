@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,7 +47,8 @@ struct CallAudit {
   const CheckResult* headline() const;
 };
 
-/// `built_in`: what its rule itself loses is WEAK, not FAILED.
-CallAudit audit_calls(Subject& subject, const ScaleRule& rule, int longest = 8);
+/// `built_in`: what its rule itself loses is WEAK, not FAILED. `longest`: of the sequences that are all tried; 8
+/// without, and 5 of a subject that answers slowly.
+CallAudit audit_calls(Subject& subject, const ScaleRule& rule, std::optional<int> longest = {});
 
 }  // namespace ampcheck::checks::scaler

@@ -98,11 +98,12 @@ struct Found {
   }
 };
 
-/// An error of torch's scaler.
+/// An error or warning of torch about a scaler.
 struct Refusal {
   const char* message;  ///< a line holds it
   const char* means;
   const char* cure;
+  bool ends = true;  ///< the run; else a warning
 };
 std::span<const Refusal> refusals();
 
@@ -118,7 +119,7 @@ struct Log {
   std::int64_t first_unread = 0;     ///< the first of them
   std::string unread_text;           ///< its beginning
   bool cut_off = false;              ///< the file ends within a line
-  const Refusal* refusal = nullptr;  ///< the first
+  const Refusal* refusal = nullptr;  ///< the first that ends the run, else the first
   std::int64_t refused_at = 0;       ///< its line
 
   void add(const Found& found, std::int64_t line);

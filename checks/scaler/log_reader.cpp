@@ -297,7 +297,8 @@ class Reader {
 
   void unread(std::string_view line) {
     for (const Refusal& refusal : refusals())
-      if (log_.refusal == nullptr && line.find(refusal.message) != std::string_view::npos) {
+      if ((log_.refusal == nullptr || refusal.ends > log_.refusal->ends) &&
+          line.find(refusal.message) != std::string_view::npos) {
         log_.refusal = &refusal;
         log_.refused_at = log_.lines;
       }

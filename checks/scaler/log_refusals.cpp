@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torch's scaler refuses, by the words of its errors, and what is wrong in the script then.
+// What torch says of a scaler that is used wrongly, by the words of its errors and warnings, and what is wrong in the
+// script then.
 #include "checks/scaler/log_lines.h"
 
 namespace ampcheck::checks::scaler {
@@ -27,6 +28,13 @@ constexpr Refusal kRefusals[] = {
      "bf16 has the range of fp32 and needs no loss scale: GradScaler(enabled=False)"},
     {"The source state dict is empty, possibly because it was saved from a disabled instance of GradScaler",
      "the checkpoint was saved with the scaler disabled", "load the scaler's state only if it is not empty"},
+    {"Detected call of `lr_scheduler.step()` before `optimizer.step()`",
+     "the schedule was advanced before the first update: the scaler skipped that step, and its value of the learning "
+     "rate "
+     "is never used",
+     "advance the schedule only if the scale did not fall: before = scaler.get_scale(); scaler.step(optimizer); "
+     "scaler.update(); if scaler.get_scale() >= before: scheduler.step()",
+     false},
 };
 
 }  // namespace

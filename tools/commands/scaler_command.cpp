@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "checks/scaler/call_checks.h"
 #include "checks/scaler/library.h"
@@ -75,7 +76,9 @@ ExitCode audit_scaler_command(AuditOptions options) {
   const auto subject = built_in  ? checks::scaler::built_in_scaler(scale_rule(target))
                        : library ? opened(target, checks::scaler::library_scaler)
                                  : scaler_program(target);
-  const CallAudit audit = checks::scaler::audit_calls(*subject, rule);
+  // A program is asked for longer sequences where time is no matter.
+  const std::optional<int> longest = options.set == checks::CaseSet::all ? std::optional(8) : std::nullopt;
+  const CallAudit audit = checks::scaler::audit_calls(*subject, rule, longest);
   write_stdout(options.json ? json_text(json_of(audit, target, rule)) : text_of(audit, target, rule));
   return audit.headline() != nullptr ? ExitCode::findings : ExitCode::passed;
 }

@@ -137,6 +137,7 @@ TEST(LogAnswers, ErrorsOfTorchsScalerAreExplained) {
   EXPECT_EQ(scaler_of(steps + "RuntimeError: CUDA out of memory.\n").health, Health::harmless);
   for (const Refusal& refusal : refusals()) {
     SCOPED_TRACE(refusal.message);
+    if (!refusal.ends) continue;
     for (const std::string& before : {steps, std::string()}) {
       const LogAudit audit =
           audit_log(before + "Traceback (most recent call last):\nError: " + refusal.message + ".\n");
@@ -147,6 +148,21 @@ TEST(LogAnswers, ErrorsOfTorchsScalerAreExplained) {
       EXPECT_EQ(audit.headline().evidence.at(0).line, before.empty() ? 2 : 4);
     }
   }
+}
+
+/// A run with a warning went on; an error behind it counts more.
+TEST(LogAnswers, AScheduleAheadOfTheFirstUpdateIsSeen) {
+  const std::string warned =
+      "UserWarning: Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and later, ...\n"
+      "step=1 loss=2.5 loss_scale=1024\nstep=2 loss=2.5 loss_scale=1024\n";
+  const Answer seen = audit_log(warned).answers.at(5);
+  EXPECT_EQ(seen.health, Health::losing);
+  EXPECT_EQ(seen.kind, "warned");
+  EXPECT_TRUE(seen.advice.find("scaler.get_scale() >= before") != std::string::npos) << seen.advice;
+  EXPECT_EQ(seen.evidence.at(0).line, 1);
+  const Answer ended = audit_log(warned + "ValueError: Attempting to unscale FP16 gradients.\n").answers.at(5);
+  EXPECT_EQ(ended.kind, "refused");
+  EXPECT_EQ(ended.evidence.at(0).line, 4);
 }
 
 TEST(LogAnswers, ARuleIsToldFromOthersWhereTheyDiffer) {
