@@ -280,8 +280,10 @@ Replayed explained_by_change(const WrongTensor& wrong, const std::string& only) 
   BestChange best(wrong);
   const Pass pass = wrong.pass == Pass::forward ? wrong.pass : Pass::backward;
   const Replayed found = changed_from(wrong, pass, only, best);
+  const bool another_tensor = found.kind != best.found().kind;  // no change was looked for then
   // A slip in the formula itself is nearer than another formula that happens to give the same.
-  if (found.kind == Replayed::Kind::changed_formula && (best.perfect() || !only.empty())) return found;
+  if (found.kind == Replayed::Kind::changed_formula && (best.perfect() || another_tensor || !only.empty()))
+    return found;
   // A slip that backward makes alone: what forward saved is right.
   if (pass == Pass::backward && !best.perfect() && has_saved(wrong.run.reference))
     changed_from(wrong, Pass::backward_at_saved, only, best);

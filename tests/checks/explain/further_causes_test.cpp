@@ -54,6 +54,7 @@ constexpr Known kKnown[] = {
     {"layer_norm.gradient_of_n_minus_1(x=bf16[5,7],seed=1)", "with 1/6 for 1/7 in the last 2 of 4 means"},
     {"relu.cotangent_sign(x=bf16[5,7],seed=1)", "with the mask of another input: dy for x in the condition"},
     {"silu.slope_of_product_missing(x=bf16[5,7],seed=1)", "without the term"},
+    {"swiglu.gradients_swapped(gate=bf16[5,7],seed=1)", "another output or gradient, 'dup'"},
     {"batch_norm.momentum_exchanged(x=fp32[5,3,4],seed=1)", "with the factors 0.9 and 0.1 of its two terms exchanged"},
     {"attention.mask_off_by_one(q=fp32[2,2,5,7],seed=1)",
      "with a mask that is off by one: its edge is one column later"},
