@@ -35,16 +35,6 @@ constexpr std::array<std::string_view, 14> kExplains = {"A7",  "A1", "A2", "A9",
 
 }  // namespace
 
-const char* name(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::passed: return "passed";
-    case Outcome::not_asked: return "not asked";
-    case Outcome::weak: return "WEAK";
-    case Outcome::failed: return "FAILED";
-  }
-  return "";
-}
-
 std::span<const PolicyCheck> policy_checks() { return kChecks; }
 
 Results::Results() {

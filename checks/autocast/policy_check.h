@@ -8,16 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "src/audit_outcome.h"
+
 namespace ampcheck::checks::autocast {
 
-enum class Outcome : std::uint8_t {
-  passed,
-  not_asked,  ///< what is audited has nothing to ask
-  weak,       ///< as torch's rule says, and the rule loses something
-  failed
-};
-/// "passed", "not asked", "WEAK", "FAILED".
-const char* name(Outcome outcome);
+using Outcome = AuditOutcome;
 
 struct PolicyCheck {
   const char* code;  ///< "A1"

@@ -243,18 +243,25 @@ reference::NodeNames names_in(const reference::Recording& recording, const CaseR
   return out;
 }
 
-/// The best change from what a pass starts with.
-Replayed changed_from(const WrongTensor& wrong, Pass pass, const std::string& only, BestChange& best) {
+/// Words if the tensor has the values of another one of its launch: two were exchanged.
+std::string another_tensor(const WrongTensor& wrong, Pass pass, const BestChange& best) {
+  CaseReference& forms = wrong.run.reference;
+  for (const std::size_t form : forms.forms()) {
+    const std::string other = same_as_another(forms.recording(form), forms.leaves(form, pass), wrong.pass, wrong.tensor,
+                                              [&](const std::vector<double>& values) { return best.alike(values); });
+    if (!other.empty()) return "these are the values of another output or gradient, '" + other + "'";
+  }
+  return "";
+}
+
+/// Tries the changes of each form, from what a pass starts with.
+void try_changes(const WrongTensor& wrong, Pass pass, const std::string& only, BestChange& best) {
   CaseReference& forms = wrong.run.reference;
   for (const std::size_t form : forms.forms()) {
     const reference::Recording& recording = forms.recording(form);
     const Leaves leaves = forms.leaves(form, pass);
     const reference::Expr target = target_in(recording, wrong);
     if (!target.defined()) continue;
-    const auto alike = [&](const std::vector<double>& values) { return best.alike(values); };
-    const std::string other = only.empty() ? same_as_another(recording, leaves, wrong.pass, wrong.tensor, alike) : "";
-    if (!other.empty())
-      return {Replayed::Kind::changed_formula, "these are the values of another output or gradient, '" + other + "'"};
     reference::for_each_change(
         *recording.graph, leaves, target, names_in(recording, wrong.run), kMost,
         [&](const reference::Change& change, const std::vector<double>& changed) {
@@ -263,7 +270,6 @@ Replayed changed_from(const WrongTensor& wrong, Pass pass, const std::string& on
         only);
     if (best.perfect()) break;
   }
-  return best.found();
 }
 
 bool has_saved(CaseReference& forms) {
@@ -279,15 +285,15 @@ Replayed explained_by_change(const WrongTensor& wrong, const std::string& only) 
     return {};
   BestChange best(wrong);
   const Pass pass = wrong.pass == Pass::forward ? wrong.pass : Pass::backward;
-  const Replayed found = changed_from(wrong, pass, only, best);
-  const bool another_tensor = found.kind != best.found().kind;  // no change was looked for then
-  // A slip in the formula itself is nearer than another formula that happens to give the same.
-  if (found.kind == Replayed::Kind::changed_formula && (best.perfect() || another_tensor || !only.empty()))
-    return found;
+  if (only.empty())
+    if (const std::string words = another_tensor(wrong, pass, best); !words.empty())
+      return {Replayed::Kind::changed_formula, words};
+  try_changes(wrong, pass, only, best);
   // A slip that backward makes alone: what forward saved is right.
-  if (pass == Pass::backward && !best.perfect() && has_saved(wrong.run.reference))
-    changed_from(wrong, Pass::backward_at_saved, only, best);
-  if (!only.empty()) return best.found();
+  if (pass == Pass::backward && best.found().kind != Replayed::Kind::changed_formula && has_saved(wrong.run.reference))
+    try_changes(wrong, Pass::backward_at_saved, only, best);
+  // A slip in the formula itself is nearer than another formula that happens to give the same.
+  if (best.perfect() || !only.empty()) return best.found();
   const std::string activation =
       another_activation(wrong, [&](const std::vector<double>& values) { return best.alike(values); });
   return activation.empty() ? best.found() : Replayed{Replayed::Kind::changed_formula, activation};

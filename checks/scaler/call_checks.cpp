@@ -269,16 +269,6 @@ class Auditor {
 
 }  // namespace
 
-const char* name(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::passed: return "passed";
-    case Outcome::not_asked: return "not asked";
-    case Outcome::weak: return "WEAK";
-    case Outcome::failed: return "FAILED";
-  }
-  return "";
-}
-
 std::span<const CallCheck> call_checks() { return kChecks; }
 
 const CheckResult* CallAudit::headline() const {

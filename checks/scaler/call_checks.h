@@ -9,17 +9,11 @@
 #include <vector>
 
 #include "checks/scaler/calls.h"
+#include "src/audit_outcome.h"
 
 namespace ampcheck::checks::scaler {
 
-enum class Outcome : std::uint8_t {
-  passed,
-  not_asked,  ///< this subject has nothing to ask
-  weak,       ///< as its rule says, and the rule loses something
-  failed
-};
-/// "passed", "not asked", "WEAK", "FAILED".
-const char* name(Outcome outcome);
+using Outcome = AuditOutcome;
 
 struct CallCheck {
   const char* code;  ///< "S1"

@@ -60,7 +60,8 @@ AMPCHECK_INLINE Floats nearest_fp16(const Floats& v) {
 
 /// The sum x of a block, in units of 2^(E-F), in the output type. `back`: 2^(E-F).
 AMPCHECK_INLINE Floats finish(const Settings& s, const Ints& x, const Floats& back) {
-  const Ints sign = x & all(INT32_MIN), size = (x ^ (x >> 31)) - (x >> 31);
+  // Of the least number the size wraps: it stands only where a block is done again by the reference.
+  const Ints sign = x & all(INT32_MIN), size = bits_as<Ints>(bits_as<Words>(x ^ (x >> 31)) - bits_as<Words>(x >> 31));
   const Floats nearest = __builtin_convertvector(size, Floats);
   const Ints again = __builtin_convertvector(nearest, Ints);
   Ints cut = bits_as<Ints>(nearest) + (again > size);  // a comparison that holds is -1

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reports of made-up results: what the checks of real ops seldom give.
 #include "tools/report/reports.h"
+#include "tests/support/run_program.h"
 
 #include <gtest/gtest.h>
 
@@ -17,6 +18,8 @@
 
 namespace ampcheck::tools {
 namespace {
+
+using ampcheck::testing::contains;
 
 Report hostile_report(std::size_t failing) {
   Report report;
@@ -92,6 +95,32 @@ TEST(ConsoleReport, ShowsEachFailingOpAndCountsTheRest) {
   for (std::size_t i = 0; i < hundred.cases.size(); ++i) hundred.cases[i].op = "op" + std::to_string(i);
   EXPECT_EQ(shown_failures(hundred), 25u);
   EXPECT_NE(console_report(hundred, {}, {}).find("and 75 more failing cases"), std::string::npos);
+}
+
+/// Calls with the same data, of the op that has the fewest; none where some differ, and no line of few calls.
+TEST(ConsoleReport, SaysWhichRateOfFaultsTheRepeatedCallsExclude) {
+  Report report;
+  const auto add = [&](const char* op, std::int64_t calls) {
+    CaseResult result{.name = std::string(op) + "()", .op = op, .dtype = "fp32"};
+    result.checks = {{.id = {.kind = CheckId::Kind::forward, .tensor = "y"}, .compared = 7},
+                     {.id = {.kind = CheckId::Kind::repeats, .tensor = "y"}, .compared = 7 * calls}};
+    report.cases.push_back(std::move(result));
+  };
+  const auto text = [&] { return console_report(report, {}, {}); };
+  add("a", 29);
+  EXPECT_EQ(totals_of(report).repeated, 29);
+  EXPECT_FALSE(contains(text(), "repeated calls")) << "too few for a rate";
+  add("a", 61);
+  EXPECT_TRUE(
+      contains(text(), "\n90 repeated calls gave the same bits: a fault in one call of 30 would have shown (95 %)."))
+      << text();
+  add("b", 60);
+  EXPECT_TRUE(
+      contains(text(), "\n60 repeated calls of each op, or more, gave the same bits: a fault in one call of 20"))
+      << text();
+  report.cases.back().checks.back().code = Code::ac404;
+  EXPECT_EQ(totals_of(report).repeated, 0);
+  EXPECT_FALSE(contains(text(), "repeated calls"));
 }
 
 TEST(JsonReport, HoldsNoBareNanOrInfinity) {

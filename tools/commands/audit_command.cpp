@@ -288,15 +288,15 @@ ExitCode audit_zoo_command(const AuditOptions& options) {
 ExitCode audit_command(const AuditOptions& options) {
   const std::string what = options.words.empty() ? "" : options.words.front();
   require_writer(options, what);
+  if (what == "zoo") return audit_zoo_command(options);
   AuditOptions rest = options;
-  if (what != "diagnose" && !rest.words.empty()) rest.words.erase(rest.words.begin());
-  if (what == "diagnose") return audit_diagnose_command(options);
+  if (!rest.words.empty()) rest.words.erase(rest.words.begin());
+  if (what == "diagnose") return audit_diagnose_command(rest);
   if (what == "train") return audit_train_command(rest);
   if (what == "step") return audit_step_command(rest);
   if (what == "autocast") return audit_autocast_command(std::move(rest));
   if (what == "gate") return audit_gate_command(std::move(rest));
   if (what == "scaler") return audit_scaler_command(std::move(rest));
-  if (what == "zoo") return audit_zoo_command(options);
   throw UsageError("[audit] got '" + what + "', want zoo, gate, scaler, step, autocast, train or diagnose");
 }
 

@@ -134,7 +134,7 @@ Json json_of(const std::vector<Trial>& trials, const Score& s, double seconds) {
 ExitCode audit_diagnose_command(const AuditOptions& options) {
   keep_freed_memory();
   set_threads(options.jobs);
-  const std::vector<std::string> words(options.words.begin() + 1, options.words.end());
+  const std::vector<std::string>& words = options.words;
   std::vector<const PlantedRun*> chosen;
   for (const PlantedRun& run : planted_runs())
     if (wanted(run, words)) chosen.push_back(&run);

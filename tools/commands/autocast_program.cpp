@@ -67,9 +67,9 @@ void read_state(const Json& j, const char* key, bool& on, Dtype& dtype) {
 
 Reply reply_of(const Action& action, const Json& j) {
   Reply out;
-  if (j.contains("error")) {
+  if (const auto refused = refusal_of(j)) {
     out.error = true;
-    out.text = j.at("error").is_string() ? j.at("error").get<std::string>() : j.at("error").dump();
+    out.text = *refused;
     return out;
   }
   read_state(j, "autocast", out.enabled, out.dtype);
@@ -94,29 +94,16 @@ Reply reply_of(const Action& action, const Json& j) {
 class Program final : public Subject {
  public:
   explicit Program(const std::string& command) : program_(command, "audit autocast", "autocast") {
-    const Json hello = program_.answer({{"hello", 1}});
-    try {
-      for (const Json& one : hello.at("has")) has_.insert(one.get<std::string>());
-    } catch (const std::exception&) {
-      program_.fail("{\"has\": [...]} to {\"hello\": 1}, got " + hello.dump().substr(0, 200));
-    }
+    has_ = program_.abilities();
   }
 
   std::vector<Reply> run(std::span<const Action> actions) override {
     Json request = {{"actions", Json::array()}};
     for (const Action& action : actions) request["actions"].push_back(json_of(action));
-    const Json said = program_.answer(request);
     std::vector<Reply> out;
-    try {
-      for (const Json& reply : said.at("replies")) {
-        if (out.size() == actions.size()) break;
-        out.push_back(reply_of(actions[out.size()], reply));
-        if (out.back().error) break;
-      }
-    } catch (const std::exception& error) {
-      program_.fail(fmt::format("{{\"replies\": [{{\"autocast\": \"bf16\", ...}}, ...]}}, got {} ({})",
-                                said.dump().substr(0, 200), error.what()));
-    }
+    program_.replies(request, R"({"autocast": "bf16", ...})", [&](const Json& reply) {
+      return out.size() < actions.size() && !out.emplace_back(reply_of(actions[out.size()], reply)).error;
+    });
     if (out.size() < actions.size() && (out.empty() || !out.back().error))
       program_.fail(fmt::format("a reply for each of {} actions, got {}", actions.size(), out.size()));
     return out;

@@ -108,6 +108,34 @@ Json JsonProgram::answer(const Json& request) {
 
 void JsonProgram::ended() const { throw UsageError("[" + verb_ + "] '" + command_ + "' ended before it answered"); }
 
+std::set<std::string> JsonProgram::abilities() {
+  std::set<std::string> out;
+  const Json hello = answer({{"hello", 1}});
+  try {
+    for (const Json& one : hello.at("has")) out.insert(one.get<std::string>());
+  } catch (const std::exception&) {
+    fail("{\"has\": [...]} to {\"hello\": 1}, got " + hello.dump().substr(0, 200));
+  }
+  return out;
+}
+
+void JsonProgram::replies(const Json& request, const std::string& wanted,
+                          const std::function<bool(const Json&)>& read) {
+  const Json said = answer(request);
+  try {
+    for (const Json& reply : said.at("replies"))
+      if (!read(reply)) break;
+  } catch (const std::exception& error) {
+    fail(fmt::format("{{\"replies\": [{}, ...]}}, got {} ({})", wanted, said.dump().substr(0, 200), error.what()));
+  }
+}
+
+std::optional<std::string> refusal_of(const Json& reply) {
+  if (!reply.contains("error")) return std::nullopt;
+  const Json& error = reply.at("error");
+  return error.is_string() ? error.get<std::string>() : error.dump();
+}
+
 double number_of(const Json& j) {
   if (j.is_number()) return j.get<double>();
   if (j.is_boolean()) return j.get<bool>() ? 1 : 0;

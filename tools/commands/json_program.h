@@ -4,6 +4,9 @@
 
 #include <sys/types.h>
 
+#include <functional>
+#include <optional>
+#include <set>
 #include <string>
 
 #include "tools/report/json.h"
@@ -20,6 +23,11 @@ class JsonProgram {
 
   /// UsageError if it ends, is silent for a minute, or answers with something else.
   Json answer(const Json& request);
+  /// What it says that it has, to the first line.
+  std::set<std::string> abilities();
+  /// Asks, and hands each of `replies` to `read` until that is false. `wanted`: what an answer looks like, for a
+  /// message.
+  void replies(const Json& request, const std::string& wanted, const std::function<bool(const Json&)>& read);
   /// UsageError that says what the program wants to answer with.
   [[noreturn]] void fail(const std::string& wanted) const;
 
@@ -31,6 +39,9 @@ class JsonProgram {
   pid_t child_ = -1;
   int to_ = -1, from_ = -1;
 };
+
+/// The words of a reply that refuses; nothing where it does not.
+std::optional<std::string> refusal_of(const Json& reply);
 
 /// A number as such a program may write it: true is 1, null is NaN, a text as "inf" or "0x1p3" is read. Error
 /// otherwise.

@@ -45,9 +45,9 @@ Values values_of(const Json& j) {
 
 Reply reply_of(const Json& j) {
   Reply out;
-  if (j.contains("error")) {
+  if (const auto refused = refusal_of(j)) {
     out.error = true;
-    out.text = j.at("error").is_string() ? j.at("error").get<std::string>() : j.at("error").dump();
+    out.text = *refused;
     return out;
   }
   out.scale = number_of(j.at("scale"));
@@ -63,29 +63,15 @@ Reply reply_of(const Json& j) {
 class Program : public Subject {
  public:
   explicit Program(const std::string& command) : program_(command, "audit scaler", "loss-scale") {
-    const Json hello = program_.answer({{"hello", 1}});
-    try {
-      for (const Json& one : hello.at("has")) has_.insert(one.get<std::string>());
-    } catch (const std::exception&) {
-      program_.fail("{\"has\": [...]} to {\"hello\": 1}, got " + hello.dump().substr(0, 200));
-    }
+    has_ = program_.abilities();
   }
 
   std::vector<Reply> run(const Setup& setup, std::span<const Call> calls) override {
     Json request = {{"setup", json_of(setup)}, {"calls", Json::array()}};
     for (const Call& call : calls) request["calls"].push_back(json_of(call));
-    const Json said = program_.answer(request);
     std::vector<Reply> out;
-    try {
-      for (const Json& reply : said.at("replies")) {
-        out.push_back(reply_of(reply));
-        if (out.back().error) break;
-      }
-    } catch (const std::exception& error) {
-      program_.fail(fmt::format(
-          "{{\"replies\": [{{\"scale\": S, \"grads\": [a, b, c], \"weights\": [a, b, c]}}, ...]}}, got {} ({})",
-          said.dump().substr(0, 200), error.what()));
-    }
+    program_.replies(request, R"({"scale": S, "grads": [a, b, c], "weights": [a, b, c]})",
+                     [&](const Json& reply) { return !out.emplace_back(reply_of(reply)).error; });
     if (out.size() < calls.size() && (out.empty() || !out.back().error))
       program_.fail(fmt::format("a reply for each of {} calls, got {}", calls.size(), out.size()));
     return out;

@@ -76,9 +76,9 @@ RankReply rank_of(const Json& j) {
 
 LoopReply reply_of(const Json& j) {
   LoopReply out;
-  if (j.contains("error")) {
+  if (const auto refused = refusal_of(j)) {
     out.error = true;
-    out.text = j.at("error").is_string() ? j.at("error").get<std::string>() : j.at("error").dump();
+    out.text = *refused;
   } else if (j.contains("ranks")) {
     for (const Json& rank : j.at("ranks")) out.ranks.push_back(rank_of(rank));
   } else {
@@ -90,12 +90,7 @@ LoopReply reply_of(const Json& j) {
 class Program : public Loop {
  public:
   explicit Program(const std::string& command) : program_(command, "audit step", "training-step") {
-    const Json hello = program_.answer({{"hello", 1}});
-    try {
-      for (const Json& one : hello.at("has")) has_.insert(one.get<std::string>());
-    } catch (const std::exception&) {
-      program_.fail("{\"has\": [...]} to {\"hello\": 1}, got " + hello.dump().substr(0, 200));
-    }
+    has_ = program_.abilities();
     std::vector<std::string> known;
     for (const Ability ability : kAbilities) known.emplace_back(name(ability));
     for (const std::string& one : has_)
@@ -108,19 +103,9 @@ class Program : public Loop {
   std::vector<LoopReply> run(const LoopSetup& setup, std::span<const LoopCall> calls) override {
     Json request = {{"setup", json_of(setup)}, {"calls", Json::array()}};
     for (const LoopCall& call : calls) request["calls"].push_back(json_of(call));
-    const Json said = program_.answer(request);
     std::vector<LoopReply> out;
-    try {
-      for (const Json& reply : said.at("replies")) {
-        out.push_back(reply_of(reply));
-        if (out.back().error) break;
-      }
-    } catch (const std::exception& error) {
-      program_.fail(fmt::format(
-          "{{\"replies\": [{{\"loss\": L, \"scale\": S, \"skipped\": false, \"state\": {{\"weights\": [a, b, "
-          "...], ...}}}}, ...]}}, got {} ({})",
-          said.dump().substr(0, 200), error.what()));
-    }
+    program_.replies(request, R"({"loss": L, "scale": S, "skipped": false, "state": {"weights": [a, b, ...], ...}})",
+                     [&](const Json& reply) { return !out.emplace_back(reply_of(reply)).error; });
     return out;
   }
   bool has(Ability ability) const override { return has_.contains(name(ability)); }

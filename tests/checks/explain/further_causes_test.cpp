@@ -178,10 +178,11 @@ TEST(Causes, HaveToBeatWhatNamesNone) {
   EXPECT_EQ(likeliest_rival(declared, scaled, all).words, "a factor of 0.99");
   const Rival rival = likeliest_rival(declared, coarse, all);
   EXPECT_EQ(rival.words, "errors of no known origin");
-  // A law of the right size that knows nothing else of the errors is no evidence; one that knows each of them is.
+  // A law of the right size that knows nothing else of the errors is worth no more than the two fitted numbers cost;
+  // one that knows each of them is.
   const auto of_that_size = [&](std::size_t i) { return Expected{declared.value[i], 0x1p-10 * declared.value[i]}; };
   const auto of_each = [&](std::size_t i) { return Expected{coarse[i], 0x1p-23}; };
-  EXPECT_LT(log10_odds(declared, coarse, of_that_size) - rival.log10, kTellingOdds + 2);
+  EXPECT_LE(log10_odds(declared, coarse, of_that_size) - rival.log10, std::log10(256));
   EXPECT_GT(log10_odds(declared, coarse, of_each) - rival.log10, 256);
   EXPECT_EQ(against("fp32", {0.5, "errors of no known origin"}),
             "(declared: fp32; the numbers do not tell it from errors of no known origin)");

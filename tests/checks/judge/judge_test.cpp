@@ -89,7 +89,9 @@ TEST(Headroom, ThatIsReallyUsedUpShows) {
 TEST(Saved, ValuesThatAreRightSettleTheGradients) {
   OpDef op = *find_op("rms_norm");
   const OpCall call = parse_call("rms_norm(x=fp32[5,7],seed=1)", op.signature);
-  const CaseResult right = run_case(op, call, {});
+  RunOptions measured;
+  measured.power = true;
+  const CaseResult right = run_case(op, call, measured);
   ASSERT_NE(check_named(right, "backward dx probe 0 at saved"), nullptr);
   EXPECT_EQ(check_named(right, "backward dx probe 0"), nullptr);
   const std::string saved = op.signature.saved.front().name;
@@ -99,7 +101,7 @@ TEST(Saved, ValuesThatAreRightSettleTheGradients) {
     for (double& v : values) v = static_cast<double>(static_cast<float>(1.01 * v));
     from_doubles(values, kernel.at(saved));
   };
-  const CaseResult wrong = run_case(op, call, {});
+  const CaseResult wrong = run_case(op, call, measured);
   const CheckResult *sharp = check_named(wrong, "backward dx probe 0 at saved"),
                     *wide = check_named(wrong, "backward dx probe 0");
   ASSERT_NE(sharp, nullptr);
@@ -108,6 +110,11 @@ TEST(Saved, ValuesThatAreRightSettleTheGradients) {
   EXPECT_GT(wide->failed, 0);
   EXPECT_GT(check_named(wrong, "forward " + saved)->failed, 0);
   EXPECT_EQ(wrong.verdict, Verdict::bug);
+  EXPECT_TRUE(sharp->power.empty()) << "what it would have seen is measured from numbers that are wrong";
+  EXPECT_EQ(sharp->note, "follows from the saved tensors as they were written; by the formula it is outside");
+  const CheckResult* const settled = check_named(right, "backward dx probe 0 at saved");
+  EXPECT_FALSE(settled->power.empty());
+  EXPECT_EQ(settled->note, "");
 }
 
 /// Errors of a thousandth are the size of a bf16 accumulator's, but all in one direction they are a factor.

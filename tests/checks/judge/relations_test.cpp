@@ -314,5 +314,37 @@ TEST(Relations, HomogeneityIsTheSameOnCodesAndOnNumbers) {
   }
 }
 
+std::vector<Case> cases_of_op(const char* name, std::initializer_list<const char*> calls) {
+  const OpDef& op = *find_op(name);
+  std::vector<Case> out;
+  for (const char* call : calls) out.push_back({&op, parse_call(call, op.signature)});
+  return out;
+}
+
+/// A sum that loses a term in every third call: one kind of finding with its rate, whatever comparison of two calls
+/// shows it. A kernel that is wrong for strided tensors alone keeps its own.
+TEST(Repeats, AnIntermittentFaultIsOneKindWithItsRate) {
+  const Report racing = run_cases(
+      cases_of_op("softmax.race", {"softmax.race(x=fp32[5,7],seed=1)", "softmax.race(x=fp32[5,7],layout=last2,seed=1)",
+                                   "softmax.race(x=fp32[65537,2],cotangent=normal,seed=1)"}),
+      {});
+  int repeats = 0;
+  for (const CaseResult& result : racing.cases)
+    for (const CheckResult& check : result.checks) {
+      for (const Code of_two_calls : {Code::ac405, Code::ac406, Code::ac407, Code::ac409})
+        EXPECT_NE(check.code, of_two_calls) << result.name << " " << check.name();
+      if (check.id.kind != CheckId::Kind::repeats || check.failed == 0) continue;
+      ++repeats;
+      const char* const of = result.name.find("65537") == std::string::npos ? " of 5 repeated calls differ"
+                                                                            : " of 2 repeated calls differ";
+      EXPECT_NE(check.cause.find(of), std::string::npos) << check.cause;
+    }
+  EXPECT_GT(repeats, 0);
+  const Report dense = run_cases(
+      cases_of_op("max_pool2d.dense_x", {"max_pool2d.dense_x(x=fp32[2,3,5,7],kernel=3,layout=last2,seed=1)"}), {});
+  ASSERT_EQ(dense.cases.size(), 1u);
+  EXPECT_EQ(dense.cases.front().code, Code::ac406);
+}
+
 }  // namespace
 }  // namespace ampcheck::checks

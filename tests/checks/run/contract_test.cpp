@@ -123,7 +123,7 @@ TEST(Contract, FindsALowAccumulator) {
 }
 
 constexpr std::size_t kEvery = testing::kSanitized ? 53 : 13;  ///< of the zoo's kernels
-constexpr const char* kTooLong = "attention.";                 // one of these takes as long as all others
+constexpr const char* kTooLong = "attention.";                 // takes as long as all others: tests/soak
 
 OpDef with_results(const OpDef& op, const std::function<void(std::vector<double>&)>& change) {
   OpDef out = op;
