@@ -3,7 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -41,11 +43,30 @@ struct KernelCall {
 
 using KernelFn = std::function<void(const KernelCall&)>;
 
+/// Who runs kernels that remember: what they keep from call to call can be taken from them.
+class KernelHost {
+ public:
+  virtual ~KernelHost() = default;
+  /// From now on nothing is left of earlier calls.
+  virtual void start_anew() = 0;
+  /// Work of a call may still run: before another op's kernel is called, it is ended.
+  virtual void distrust() {}
+  /// Calls forward with the same tensors until `written` hold other bits than after the first call, at most
+  /// `times` times. How many calls left the same.
+  virtual std::int64_t equal_calls(const KernelCall& call, const std::vector<std::string>& written,
+                                   std::int64_t times) = 0;
+};
+
+/// KernelHost::equal_calls of a kernel that runs here.
+std::int64_t equal_calls(const KernelFn& forward, const KernelCall& call, const std::vector<std::string>& written,
+                         std::int64_t times);
+
 struct Kernel {
   KernelFn forward;
   KernelFn backward;
   KernelFn jvp = nullptr;  ///< forward mode: reads inputs, saved tensors and tangents, writes the tangents of the
                            ///< outputs; may be null
+  std::shared_ptr<KernelHost> host = nullptr;  ///< null: nobody can make them forget
 };
 
 }  // namespace ampcheck::kernels

@@ -17,6 +17,7 @@ const char* first_words(Kind kind) {
     case Kind::correlation: return "correlation";
     case Kind::forward: return "forward";
     case Kind::guards: return "guards";
+    case Kind::history: return "history";
     case Kind::homogeneity: return "homogeneity";
     case Kind::inputs_unchanged: return "inputs unchanged";
     case Kind::jvp: return "jvp";

@@ -21,6 +21,7 @@ struct CheckId {
     correlation,       ///< errors of a row go together
     forward,           ///< values of an output or saved tensor
     guards,            ///< memory around a tensor
+    history,           ///< a call after other calls
     homogeneity,       ///< backward(2^k g) = 2^k backward(g)
     inputs_unchanged,
     jvp,          ///< values of a tangent

@@ -201,6 +201,27 @@ constexpr CodeText kTexts[] = {
      "free, and\n"
      "this is a note.",
      "softmax.order_by_batch(x=fp32[5,7],seed=2)"},
+    {Code::ac410, "AC410", Verdict::structural, "depends on earlier calls",
+     "The first call of a fresh process is right. After calls with other data, or after many calls, the same call "
+     "gives "
+     "other\n"
+     "bits: results are kept by the addresses, the shapes or a few elements of the tensors, or calls are counted. The "
+     "cause\n"
+     "line says which. It is tried at the first standard case of each storage type: other data at the same and at "
+     "other\n"
+     "addresses, data with the same ends or sums, and 4,000 calls in a row. Other findings of such an op follow from "
+     "it.",
+     "Key what is kept by all that the result depends on, or keep nothing. A static buffer that is filled once is the "
+     "usual\n"
+     "mistake.",
+     "rms_norm.cheat_by_shape(x=bf16[5,7],seed=1)"},
+    {Code::ac411, "AC411", Verdict::structural, "writes after it has returned",
+     "The output holds other bits 50 ms after the call has returned than right after it.",
+     "Join the threads, or synchronise the stream, before the call returns.", nullptr,
+     "STRUCTURAL  AC411  writes_later history y                             writes after it has returned\n"
+     "  case    'writes_later(x=fp32[5,7],seed=1)'\n"
+     "  where   35 of 35 elements\n"
+     "  cause   what it wrote changes after the call has returned: work of its own still runs then"},
     {Code::ac501, "AC501", Verdict::crash, "the kernel threw or crashed", "The call did not return normally.",
      "Replay the case under a debugger, with --isolation none.", nullptr,
      "CRASH  AC501  segfault call                                           the kernel threw or crashed\n"

@@ -61,6 +61,8 @@ enum class Code : std::uint8_t {
   ac407,
   ac408,
   ac409,
+  ac410,
+  ac411,
   ac501,
   ac502,
   ac601,
@@ -97,6 +99,8 @@ std::ostream& operator<<(std::ostream& out, Code code);
 constexpr bool is_contract_departure(Code code) { return code >= Code::ac301 && code <= Code::ac305; }
 /// AC101, AC102: a wrong number where a finite one is due.
 constexpr bool is_wrong_number(Code code) { return code == Code::ac101 || code == Code::ac102; }
+/// AC410, AC411: a call does not stand alone.
+constexpr bool is_history(Code code) { return code == Code::ac410 || code == Code::ac411; }
 /// AC402, AC403: a launch wrote where it may not; counted by launches, not by elements.
 constexpr bool is_stray_write(Code code) { return code == Code::ac402 || code == Code::ac403; }
 

@@ -10,6 +10,7 @@
 #include "checks/explain/notes.h"
 #include "checks/judge/bias.h"
 #include "checks/judge/black_box.h"
+#include "checks/judge/call_history.h"
 #include "checks/judge/correlation.h"
 #include "checks/judge/declared_range.h"
 #include "checks/judge/forward_mode.h"
@@ -120,6 +121,7 @@ BackwardRun check_values(CaseRun& run, const LaunchResult& forward, Notes& notes
 void check_all(CaseRun& run, Dump* dump) {
   Notes notes;
   const bool black_box = run.op.forms.empty();
+  if (run.options.relations && writes_later(run)) return;
   const LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
   const BackwardRun backward = black_box ? check_differences(run, forward) : check_values(run, forward, notes, dump);
   if (ends_here(run)) return;
@@ -130,6 +132,7 @@ void check_all(CaseRun& run, Dump* dump) {
     check_relations(run, forward, backward);
     check_bias(run);
     check_correlation(run);
+    check_call_history(run, forward);
   }
   if (!black_box) {
     calibrate(run, forward);
@@ -177,6 +180,9 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
     } catch (const std::exception& error) {
       run.add_relation({CheckId::Kind::call}, Code::ac501, 1, 1, error.what());
     }
+    if (op.kernel.host != nullptr &&
+        std::ranges::any_of(run.checks, [](const CheckResult& c) { return c.code == Code::ac401; }))
+      op.kernel.host->distrust();  // what is not written may come later
     add_facts(run.checks);
     conclude(run, result);
   } catch (const EnvironmentError& error) {

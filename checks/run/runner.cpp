@@ -99,6 +99,7 @@ Report run_cases(const std::vector<Case>& chosen, const RunOptions& options) {
   if (options.brief && !explained && !cancelled()) explain_failures(cases, options, report.cases);
   settle_contract_by_op(report.cases);
   settle_intermittent(report.cases);
+  settle_history(report.cases);
   if (explained || options.brief) suggest_forms(report.cases);
   if (options.brief && !cancelled()) shrink_failures(cases, options, report.cases);
   for (const OpDef* op : ops)

@@ -62,6 +62,26 @@ void settle_intermittent(std::vector<CaseResult>& cases) {
   }
 }
 
+void settle_history(std::vector<CaseResult>& cases) {
+  std::map<std::string, const CheckResult*> told;  // by op
+  for (const CaseResult& c : cases)
+    for (const CheckResult& check : c.checks)
+      if (is_history(check.code)) told.emplace(c.op, &check);
+  for (CaseResult& c : cases) {
+    const auto found = told.find(c.op);
+    if (found == told.end()) continue;
+    for (CheckResult& check : c.checks) {
+      if (!convicts(check.verdict) || is_history(check.code) || is_stray_write(check.code)) continue;
+      check.find(found->second->code);
+      check.cause = found->second->cause;
+    }
+    if (convicts(c.verdict) && !is_stray_write(c.code)) {
+      c.code = found->second->code;
+      c.verdict = found->second->verdict;
+    }
+  }
+}
+
 void suggest_forms(std::vector<CaseResult>& cases) {
   for (CaseResult& c : cases)
     for (CheckResult& check : c.checks) {

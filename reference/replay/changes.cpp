@@ -131,6 +131,9 @@ void FormulaChanges::function_change(int id, const Node& node) {
     case Primitive::pow: return pow_change(id, node);
     case Primitive::log: return logarithm_change(id, node);
     case Primitive::exp: return exponential_change(id, node);
+    case Primitive::tanh:
+      with(id, values(node.args[0]), "with " + arg() + " for its tanh, as without a softcap");
+      return;
     case Primitive::erf:
       with(id,
            map(values(node.args[0]),

@@ -97,3 +97,43 @@ def test_misuse(files, capsys):
     assert main([problem, f"{problem}:Model"]) == 2
     assert main([files("sine", PROBLEM.replace("torch.relu", "torch.sin")), problem]) == 2
     assert "sin.default at sine.py" in capsys.readouterr().err
+
+
+NORM = """
+import torch
+def norm(x, weight):
+    return x / torch.sqrt(torch.mean(x ** 2, dim=-1, keepdim=True) + 1e-3) * weight
+def get_inputs():
+    return [torch.randn(8, 33), torch.randn(33)]
+"""
+KEPT = {  # what a solution keeps from call to call: the words that are due, or none of an honest one
+    "by_shape": ("kept.setdefault(x.shape, norm(x, weight))", "shapes"),
+    "by_first_element": ("kept.setdefault((x.shape, float(x.flatten()[0])) if x.numel() else 0, norm(x, weight))",
+                         "first or last elements"),
+    "right_1000_calls": ("norm(x, weight) + (1 if next(calls) > 1000 else 0)", "first 1000 calls"),
+    "call_before": ("[norm(x, weight)] and swap(x, norm(x, weight))", "call before"),
+    "counts": ("norm(x, weight) + 0 * next(calls)", ""),
+    "by_all_values": ("kept.setdefault((x.shape, tuple(x.flatten().tolist()), tuple(weight.tolist()), x.dtype), "
+                      "norm(x, weight))", ""),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_is_kept_from_call_to_call_is_named(files, capsys, name):
+    expression, words = KEPT[name]
+    solution = NORM + f"""
+import itertools
+kept, calls, last = {{}}, itertools.count(1), {{}}
+def swap(x, y):
+    before = last.get(x.shape, y)
+    last[x.shape] = y
+    return before
+def mine(x, weight):
+    return ({expression}).clone()
+"""
+    got = main([files("problem", NORM) + ":norm", files("solution", solution) + ":mine", "--json", "--regimes", "quick",
+                "--seed", "5"])
+    result = json.loads(capsys.readouterr().out)
+    assert got == (1 if words else 0), result
+    assert result["code"] == ("AC410" if words else "")
+    assert words in result["cause"]

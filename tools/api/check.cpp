@@ -266,13 +266,34 @@ Library load_plugin(const std::string& path) {
   });
 }
 
-Library describe(const ac_plugin& description, const std::string& name) {
+namespace {
+
+/// Kernels of this process whose memory their author can take away.
+class Forgetting : public kernels::KernelHost {
+ public:
+  Forgetting(kernels::KernelFn forward, std::function<void()> forget)
+      : forward_(std::move(forward)), forget_(std::move(forget)) {}
+  void start_anew() override { forget_(); }
+  std::int64_t equal_calls(const kernels::KernelCall& call, const std::vector<std::string>& written,
+                           std::int64_t times) override {
+    return kernels::equal_calls(forward_, call, written, times);
+  }
+
+ private:
+  kernels::KernelFn forward_;
+  std::function<void()> forget_;
+};
+
+}  // namespace
+
+Library describe(const ac_plugin& description, const std::string& name, std::function<void()> forget) {
   return with_public_errors([&] {
     if (name.empty()) throw UsageError("[describe] got no name, want one for messages");
     std::vector<checks::RefusedOp> refused;
     Library out{.path = name, .ops = {}, .refused = {}};
     for (checks::OpDef& op : checks::ops_of(&description, name, &refused)) {
       op.plugin = name;
+      if (forget) op.kernel.host = std::make_shared<Forgetting>(op.kernel.forward, forget);
       out.ops.push_back(Internals::owned(std::make_shared<const checks::OpDef>(std::move(op))));
     }
     for (const checks::RefusedOp& one : refused) out.refused.push_back(one.why);

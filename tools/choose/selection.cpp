@@ -7,6 +7,7 @@
 #include "checks/data/file_tensors.h"
 #include "checks/data/real_tensors.h"
 #include "checks/data/regimes.h"
+#include "checks/zoo/cheats.h"
 #include "checks/zoo/planted.h"
 #include "checks/zoo/zoo.h"
 #include "src/error.h"
@@ -33,6 +34,7 @@ std::vector<const OpDef*> ops_for(const OpOptions& options, const std::string& w
   if (!means_planted(options, word)) return ops_in_scope(options);
   std::vector<const OpDef*> out;
   for (const checks::PlantedOp& planted : checks::planted_ops()) out.push_back(&planted.op);
+  for (const checks::Cheat& cheat : checks::cheats()) out.push_back(&cheat.planted.op);
   for (const checks::zoo::Specimen& specimen : checks::zoo::specimens())
     if (checks::find_op(specimen.name()) == &specimen.op) out.push_back(&specimen.op);  // each name once
   return out;
@@ -55,6 +57,8 @@ const OpDef* find_in_scope(const OpOptions& options, const std::string& name) {
   }
   if (options.plugin_ops.empty() && word.find('.') != std::string::npos)
     for (const checks::PlantedOp& planted : checks::planted_ops()) names.push_back(planted.op.signature.name);
+  if (options.plugin_ops.empty() && word.find('.') != std::string::npos)
+    for (const checks::Cheat& cheat : checks::cheats()) names.push_back(cheat.planted.op.signature.name);
   if (options.plugin_ops.empty() && word.find('.') != std::string::npos)
     for (const checks::zoo::Specimen& specimen : checks::zoo::specimens()) names.push_back(specimen.name());
   throw UsageError("got unknown op '" + word + "'" + did_you_mean(word, names) + ", want one of " + list +

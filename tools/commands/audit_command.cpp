@@ -8,6 +8,7 @@
 #include <set>
 
 #include "checks/audit/audit.h"
+#include "checks/audit/cheat_audit.h"
 #include "tools/choose/plugins.h"
 #include "tools/commands/audit_commands.h"
 #include "tools/commands/commands.h"
@@ -118,14 +119,40 @@ std::string equivalents() {
   return out.empty() ? out : "\nEquivalent, not counted:\n" + out;
 }
 
+/// Kernels that deceive a test, and their honest twins.
+std::string cheat_lines(const std::vector<CheatTrial>& cheats) {
+  std::int64_t runs = 0, found = 0, named = 0, honest = 0, flagged = 0;
+  std::string wrong;
+  for (const CheatTrial& t : cheats) {
+    (t.honest() ? honest : runs) += 1;
+    found += !t.honest() && t.found();
+    named += !t.honest() && t.right();
+    flagged += t.honest() && t.found();
+    if (!t.right())
+      wrong += fmt::format("  {} {}: {}; {} {} in {} of {} cases '{}'\n", t.cheat->planted.op.signature.name,
+                           name(t.dtype), t.cheat->planted.what, t.found() ? name(t.code) : "not found", t.cause,
+                           t.convicted, t.cases, t.case_name);
+  }
+  if (cheats.empty()) return "";
+  return fmt::format(
+      "\nKernels that deceive a test: {} of {} runs found, {} named; of their honest twins {} of {} "
+      "convicted\n{}",
+      found, runs, named, flagged, honest, wrong);
+}
+
+bool all_well(const std::vector<CheatTrial>& cheats) {
+  return std::ranges::all_of(cheats, [](const CheatTrial& t) { return t.right(); });
+}
+
 bool all_well(const Scores& scores) {
   return scores.clean.alarms == 0 && (scores.all.trials == 0 || goals_met(scores.all)) &&
          (scores.unseen.trials == 0 || goals_met(scores.unseen, kUnseenCauseGoal));
 }
 
-std::string text_of(const std::vector<Trial>& trials, const Scores& scores, const AuditOptions& options,
-                    double seconds) {
+std::string text_of(const std::vector<Trial>& trials, const Scores& scores, const AuditOptions& options, double seconds,
+                    const std::vector<CheatTrial>& cheats) {
   const Style style = stdout_style();
+  const bool well = all_well(scores) && all_well(cheats);
   std::set<std::string> defects, variants, ops;
   for (const Trial& t : trials) {
     (t.specimen->correct() ? variants : defects).insert(t.specimen->name());
@@ -139,16 +166,17 @@ std::string text_of(const std::vector<Trial>& trials, const Scores& scores, cons
     out += "\n";
   }
   out += class_table(scores, style) + "\n" + gate_table(scores, style);
+  out += cheat_lines(cheats);
   const std::string failed = failures(trials, style);
   if (!failed.empty()) out += "\nWrong:\n" + failed;
   out += equivalents();
   const std::string goals = fmt::format(
       "want {:.0f} % found, {:.0f} % of exact class, {:.0f} % of right cause ({:.0f} % on the unseen third), at most "
-      "{:.0f} % of findings with a wrong cause, and no correct kernel convicted",
+      "{:.0f} % of findings with a wrong cause, every kernel that deceives found and named, and no correct kernel "
+      "convicted",
       100 * kFoundGoal, 100 * kExactGoal, 100 * kCauseGoal, 100 * kUnseenCauseGoal, 100 * kWrongCauseGoal);
-  out += fmt::format("\n{}{}{} ({}), in {}.\n", all_well(scores) ? style.green : style.red,
-                     all_well(scores) ? "The goals are met" : "The goals are not met", style.reset, goals,
-                     duration(seconds));
+  out += fmt::format("\n{}{}{} ({}), in {}.\n", well ? style.green : style.red,
+                     well ? "The goals are met" : "The goals are not met", style.reset, goals, duration(seconds));
   return out;
 }
 
@@ -180,9 +208,25 @@ Json clean_json(const Clean& c) {
   return out;
 }
 
-Json json_of(const std::vector<Trial>& trials, const Scores& scores, double seconds) {
+Json json_of(const CheatTrial& t) {
+  return {{"name", t.cheat->planted.op.signature.name},
+          {"dtype", name(t.dtype)},
+          {"what", t.cheat->planted.what},
+          {"due", name(t.cheat->planted.code)},
+          {"cause_words", t.cheat->words},
+          {"cases", t.cases},
+          {"convicted", t.convicted},
+          {"named", t.named},
+          {"right", t.right()},
+          {"code", name(t.code)},
+          {"cause", t.cause},
+          {"case", t.case_name}};
+}
+
+Json json_of(const std::vector<Trial>& trials, const Scores& scores, double seconds,
+             const std::vector<CheatTrial>& cheats) {
   Json out = {{"schema", "ampcheck.audit_zoo/1"},
-              {"goals_met", all_well(scores)},
+              {"goals_met", all_well(scores) && all_well(cheats)},
               {"seconds", seconds},
               {"all", score_json(scores.all)},
               {"unseen", score_json(scores.unseen)},
@@ -190,7 +234,9 @@ Json json_of(const std::vector<Trial>& trials, const Scores& scores, double seco
               {"correct_unseen", clean_json(scores.clean_unseen)},
               {"rules", Json::array()},
               {"classes", Json::array()},
-              {"runs", Json::array()}};
+              {"runs", Json::array()},
+              {"deceiving", Json::array()}};
+  for (const CheatTrial& t : cheats) out["deceiving"].push_back(json_of(t));
   for (const Gate& rule : gradcheck_rules()) out["gradcheck"].push_back({{"name", rule.name}, {"rule", rule.rule}});
   for (const Gate& gate : usual_gates()) out["rules"].push_back({{"name", gate.name}, {"rule", gate.rule}});
   for (const DefectClass& known : defect_classes()) {
@@ -258,8 +304,8 @@ ExitCode audit_zoo_command(const AuditOptions& options) {
     write_stderr(fmt::format("ampcheck: interrupted after {} runs{}\n", trials.size(),
                              trials.empty() ? "" : "; the score is of these"));
     if (!trials.empty())
-      write_stdout(options.json ? json_text(json_of(trials, score(trials), seconds()))
-                                : text_of(trials, score(trials), options, seconds()));
+      write_stdout(options.json ? json_text(json_of(trials, score(trials), seconds(), {}))
+                                : text_of(trials, score(trials), options, seconds(), {}));
   };
   InterruptGuard guard([&] {  // a long case holds up the end
     const std::lock_guard lock(mutex);
@@ -267,20 +313,21 @@ ExitCode audit_zoo_command(const AuditOptions& options) {
   });
   run.cancel = guard.flag();
   const std::vector<Trial> trials = audit(run);
+  const std::vector<CheatTrial> cheats = audit_cheats(run);
   guard.finish();
   progress.clear();
   if (guard.interrupted()) {
     say(trials);
     end_by_signal();
   }
-  if (trials.empty()) {
+  if (trials.empty() && cheats.empty()) {
     write_stderr("ampcheck: no kernel of the zoo has such a name (ampcheck list --planted shows the names)\n");
     return ExitCode::nothing_ran;
   }
   const Scores scores = score(trials);
-  write_stdout(options.json ? json_text(json_of(trials, scores, seconds()))
-                            : text_of(trials, scores, options, seconds()));
-  return all_well(scores) ? ExitCode::passed : ExitCode::findings;
+  write_stdout(options.json ? json_text(json_of(trials, scores, seconds(), cheats))
+                            : text_of(trials, scores, options, seconds(), cheats));
+  return all_well(scores) && all_well(cheats) ? ExitCode::passed : ExitCode::findings;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "checks/models/real_data.h"
+#include "checks/zoo/cheats.h"
 #include "checks/zoo/planted.h"
 #include "checks/zoo/zoo.h"
 #include "tools/choose/selection.h"
@@ -88,12 +89,14 @@ ExitCode list_planted(const ListOptions& options) {
              return matches(word, name) || matches(word, name.substr(0, name.find('.')));
            });
   };
-  for (const checks::PlantedOp& planted : checks::planted_ops()) {
-    if (!wanted(planted.op.signature.name)) continue;
+  const auto add = [&](const checks::PlantedOp& planted) {
+    if (!wanted(planted.op.signature.name)) return;
     out["ops"].push_back({{"op", planted.op.signature.name}, {"what", planted.what}, {"code", name(planted.code)}});
     text += fmt::format("{:<28}  {:<7}  {}\n", planted.op.signature.name,
                         planted.code == Code::none ? "correct" : name(planted.code), planted.what);
-  }
+  };
+  for (const checks::PlantedOp& planted : checks::planted_ops()) add(planted);
+  for (const checks::Cheat& cheat : checks::cheats()) add(cheat.planted);
   for (const checks::zoo::Specimen& specimen : checks::zoo::specimens()) {
     if (!wanted(specimen.name())) continue;
     out["ops"].push_back({{"op", specimen.name()},

@@ -66,8 +66,8 @@ void put(Writer& out, const Shape& shape, int rank) {
   for (int i = 0; i < rank; ++i) out.put(shape[i]);
 }
 
-std::string request_of(std::size_t op, KernelPass pass, const kernels::KernelCall& call, KernelArena& arena,
-                       Copies& copies) {
+std::string request_of(std::size_t op, KernelPass pass, const kernels::KernelCall& call,
+                       const KernelRunner::Series& series, KernelArena& arena, Copies& copies) {
   Writer out;
   out.put(std::uint64_t{op});
   out.put(static_cast<std::uint64_t>(pass));
@@ -98,16 +98,21 @@ std::string request_of(std::size_t op, KernelPass pass, const kernels::KernelCal
   const std::vector<std::uint64_t> gone = arena.take_gone();
   out.put(std::uint64_t{gone.size()});
   for (const std::uint64_t offset : gone) out.put(offset);
+  out.put(static_cast<std::uint64_t>(series.times));
+  out.put(std::uint64_t{series.written.size()});
+  for (const std::string& name : series.written) out.put(name);
   return out.take();
 }
 
-/// Throws what the kernel threw. Nothing that its process says becomes a finding by itself, but for that.
-void take_reply(const std::string& reply) {
+/// How many calls left the same bits. Throws what the kernel threw. Nothing that its process says becomes a finding by
+/// itself, but for these two.
+std::int64_t take_reply(const std::string& reply) {
   Reader in(reply);
-  std::uint64_t end = 0, notes = 0;
+  std::uint64_t end = 0, notes = 0, equal = 0;
   std::string what;
   in.get(end);
   in.get(what);
+  in.get(equal);
   in.get(notes);
   for (; notes > 0; --notes) {
     std::string text;
@@ -115,7 +120,7 @@ void take_reply(const std::string& reply) {
     note_launch({Code::none, kStateLeft, text});
   }
   switch (static_cast<CallEnd>(end)) {
-    case CallEnd::done: return;
+    case CallEnd::done: return static_cast<std::int64_t>(equal);
     case CallEnd::no_memory: throw std::bad_alloc();
     case CallEnd::environment_error: throw EnvironmentError(what);
     case CallEnd::plugin_error: throw checks::PluginError(what);
@@ -127,7 +132,49 @@ void take_reply(const std::string& reply) {
 
 }  // namespace
 
-KernelRunner::KernelRunner(const std::string& library, bool silent) {
+/// A library's kernels forget when their process is another one.
+class KernelRunner::Host : public kernels::KernelHost {
+ public:
+  Host(KernelRunner& runner, std::size_t op) : runner_(runner), op_(op) {}
+  void start_anew() override { runner_.start_anew(); }
+  void distrust() override { runner_.distrust(op_); }
+  std::int64_t equal_calls(const kernels::KernelCall& call, const std::vector<std::string>& written,
+                           std::int64_t times) override {
+    return runner_.call(op_, KernelPass::forward, call, {times, written});
+  }
+
+ private:
+  KernelRunner& runner_;
+  std::size_t op_;
+};
+
+KernelRunner::KernelRunner(std::string library, bool silent) : library_(std::move(library)), silent_(silent) {
+  start();
+}
+
+void KernelRunner::start_anew() {
+  const std::lock_guard lock(mutex_);
+  restart();
+}
+
+void KernelRunner::distrust(std::size_t op) {
+  const std::lock_guard lock(mutex_);
+  distrusted_ = op;
+}
+
+void KernelRunner::restart() {
+  distrusted_.reset();
+  close(requests_);
+  close(replies_);
+  if (process_ != 0) {
+    kill(process_, SIGKILL);
+    waitpid(process_, &status_, 0);
+    process_ = 0;
+  }
+  start();
+}
+
+void KernelRunner::start() {
   int to[2], from[2];
   if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0)
     throw EnvironmentError(std::string("[runner] cannot make a pipe: ") + std::strerror(errno));
@@ -138,8 +185,8 @@ KernelRunner::KernelRunner(const std::string& library, bool silent) {
                       fcntl(arena_.file(), F_DUPFD_CLOEXEC, 64)};
   const int low[] = {kRequests, kReplies, kSharedMemory};
   for (int i = 0; i < 3; ++i) posix_spawn_file_actions_adddup2(&actions, high[i], low[i]);
-  if (silent) posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  std::string words[] = {"ampcheck", "--runner", library};
+  if (silent_) posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  std::string words[] = {"ampcheck", "--runner", library_};
   char* argv[] = {words[0].data(), words[1].data(), words[2].data(), nullptr};
   int failed = 0;
   process_ = start_own_child([&] {
@@ -160,23 +207,26 @@ const std::deque<checks::OpDef>& KernelRunner::take_over(const std::vector<const
     checks::OpDef& own = ops_.emplace_back(*ops[i]);
     const auto there = [this, i](const kernels::KernelFn& kernel, KernelPass pass) -> kernels::KernelFn {
       if (!kernel) return nullptr;
-      return [this, i, pass](const kernels::KernelCall& given) { call(i, pass, given); };
+      return [this, i, pass](const kernels::KernelCall& given) { call(i, pass, given, {}); };
     };
     own.kernel = {there(ops[i]->kernel.forward, KernelPass::forward),
-                  there(ops[i]->kernel.backward, KernelPass::backward), there(ops[i]->kernel.jvp, KernelPass::jvp)};
+                  there(ops[i]->kernel.backward, KernelPass::backward), there(ops[i]->kernel.jvp, KernelPass::jvp),
+                  std::make_shared<Host>(*this, i)};
   }
   return ops_;
 }
 
-void KernelRunner::call(std::size_t op, KernelPass pass, const kernels::KernelCall& call) {
+std::int64_t KernelRunner::call(std::size_t op, KernelPass pass, const kernels::KernelCall& call,
+                                const Series& series) {
   const std::lock_guard lock(mutex_);
+  if (distrusted_ && *distrusted_ != op) restart();
   Copies copies(arena_);
   std::string reply;
-  if (!send_message(requests_, request_of(op, pass, call, arena_, copies)) || !answers() ||
+  if (!send_message(requests_, request_of(op, pass, call, series, arena_, copies)) || !answers() ||
       !receive_message(replies_, reply))
     end_as_it_did();
   copies.bring_back();
-  take_reply(reply);
+  return take_reply(reply);
 }
 
 /// Waits for the beginning of an answer, in slices: a fork of the kernel's may hold the pipe open.

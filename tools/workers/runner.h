@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,24 +26,41 @@ class KernelRunner {
  public:
   /// Starts this program with --runner LIBRARY. `silent`: what kernels print on standard output is no part of an
   /// answer. EnvironmentError if it cannot be started.
-  explicit KernelRunner(const std::string& library, bool silent = false);
+  explicit KernelRunner(std::string library, bool silent = false);
   KernelRunner(const KernelRunner&) = delete;
   KernelRunner& operator=(const KernelRunner&) = delete;
 
   /// The ops with kernels that run there; the guarded tensors of this process lie in shared memory from now on.
   const std::deque<checks::OpDef>& take_over(const std::vector<const checks::OpDef*>& ops);
 
-  /// Runs a kernel of the op in that place of the library's list, one at a time. Throws what it threw. If its process
-  /// ended, this one ends in the same way: whoever waits for it sees how.
-  void call(std::size_t op, KernelPass pass, const kernels::KernelCall& call);
+  /// How often a call is to be made with the same tensors, and which of them it writes.
+  struct Series {
+    std::int64_t times = 1;
+    std::vector<std::string> written = {};
+  };
+  /// Runs a kernel of the op in that place of the library's list, one at a time; how many calls of the series left the
+  /// same bits. Throws what it threw. If its process ended, this one ends in the same way: whoever waits for it sees
+  /// how.
+  std::int64_t call(std::size_t op, KernelPass pass, const kernels::KernelCall& call, const Series& series);
+  /// Its process is another one from now on, and remembers nothing.
+  void start_anew();
+  /// It is another one before a kernel of another op is called.
+  void distrust(std::size_t op);
 
  private:
+  class Host;
+
+  void start();
+  void restart();
   bool answers();
   [[noreturn]] void end_as_it_did();
 
+  std::string library_;
+  bool silent_ = false;
   std::mutex mutex_;
   KernelArena arena_;
   std::deque<checks::OpDef> ops_;
+  std::optional<std::size_t> distrusted_;  ///< the op whose work may still run
   pid_t process_ = 0;
   int status_ = 0;  ///< of its end
   int requests_ = -1, replies_ = -1;

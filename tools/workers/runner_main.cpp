@@ -90,6 +90,8 @@ struct SentCall {
   std::uint64_t op = 0, pass = 0;
   Attributes attributes;
   kernels::KernelCall call;
+  std::uint64_t times = 1;
+  std::vector<std::string> written;
 };
 
 void read_attributes(Reader& in, Attributes& to) {
@@ -156,6 +158,10 @@ void read_call(const std::string& text, MappedArena& arena, SentCall& out) {
     in.get(offset);
     arena.forget(offset);
   }
+  in.get(out.times);
+  in.get(count);
+  out.written.resize(count);
+  for (std::string& name : out.written) in.get(name);
   out.call.attributes = &out.attributes;
   out.call.cancel = &cancel;
 }
@@ -164,6 +170,7 @@ void read_call(const std::string& text, MappedArena& arena, SentCall& out) {
 std::string answer(const std::vector<const checks::OpDef*>& ops, const std::string& request, MappedArena& arena) {
   CallEnd end = CallEnd::done;
   std::string what;
+  std::int64_t equal = 1;
   const auto ended = [&](CallEnd how, const char* why) {
     end = how;
     what = why;
@@ -174,9 +181,10 @@ std::string answer(const std::vector<const checks::OpDef*>& ops, const std::stri
     read_call(request, arena, sent);
     const kernels::Kernel& kernel = ops.at(sent.op)->kernel;
     const auto pass = static_cast<KernelPass>(sent.pass);
-    (pass == KernelPass::forward    ? kernel.forward
-     : pass == KernelPass::backward ? kernel.backward
-                                    : kernel.jvp)(sent.call);
+    const kernels::KernelFn& function = pass == KernelPass::forward    ? kernel.forward
+                                        : pass == KernelPass::backward ? kernel.backward
+                                                                       : kernel.jvp;
+    equal = kernels::equal_calls(function, sent.call, sent.written, static_cast<std::int64_t>(sent.times));
   } catch (const checks::KernelError& error) {
     ended(CallEnd::kernel_error, error.what());
   } catch (const checks::PluginError& error) {
@@ -193,6 +201,7 @@ std::string answer(const std::vector<const checks::OpDef*>& ops, const std::stri
   Writer out;
   out.put(static_cast<std::uint64_t>(end));
   out.put(what);
+  out.put(static_cast<std::uint64_t>(equal));
   out.put(std::uint64_t{notes.size()});
   for (const LaunchNote& note : notes) out.put(note.text);
   return out.take();

@@ -71,6 +71,7 @@ class Request:
     by_name: bool
     attributes: dict[str, list[float]]
     notes: list[str] = field(default_factory=list)
+    renew: Callable[[], Callable[..., Any]] | None = None  # the function anew, with nothing kept from earlier calls
 
 
 def _arguments(f: Callable[..., Any], inputs: Any, reference: Any) -> tuple[list[tuple[str, Any]], bool]:
@@ -209,6 +210,11 @@ def make_plan(asked: Request, formula: str, *, outputs: Sequence[str] | None, ba
             raise UsageError(f"[dims] got '{symbol}', want one of the dimensions {', '.join(known)}")
     kernel = Kernel(asked.frame, call, [t.boolean for t in asked.tensors], [n for n, _ in results],
                     [t.name for t in asked.tensors])
+    renew = asked.renew
+
+    def forget() -> None:
+        call.f = renew() if renew is not None else call.f
+
     run_backward = None
     if callable(backward):
         kernel.use_backward(backward, list(asked.attributes))
@@ -221,7 +227,8 @@ def make_plan(asked: Request, formula: str, *, outputs: Sequence[str] | None, ba
                 attributes=asked.attributes, extents=known, limits=limits,
                 soft=extents[1] if extents else {}, contract=contract or Contract(),
                 library=asked.frame.name, storage=list(dtypes or [storage]), rows=rows or "", base=storage,
-                forward=kernel.forward, backward=run_backward, forms=list(forms), draw=draw)
+                forward=kernel.forward, backward=run_backward, forms=list(forms), draw=draw,
+                forget=forget if renew is not None else None)
 
 
 def black_box(asked: Request, wanted: Sequence[bool], *, name: str, contract: Contract | None, **_: Any) -> Plan:

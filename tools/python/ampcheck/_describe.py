@@ -154,6 +154,7 @@ class Plan:
     forms: list[str] = field(default_factory=list)
     output_dims: list[str] = field(default_factory=list)  # of an op without a formula
     draw: random.Random | None = None  # draws the extents of the cases, which are small and fixed otherwise
+    forget: Any = None  # forget(): the function remembers nothing of earlier calls from now on
     _drawn: int | None = None
 
     def type_rule(self, dtype: str) -> int:
@@ -191,7 +192,7 @@ class Plan:
         return {"name": self.name, "summary": self.summary, "inputs": self.inputs(), "outputs": outputs,
                 "attributes": attributes, "dims": dims, "forms": [f for f in (self.formula, *self.forms) if f],
                 "contract": self.contract.spec(self.storage, self.library), "row_dim": self.rows,
-                "forward": self.forward, "backward": self.backward}
+                "forward": self.forward, "backward": self.backward, "forget": self.forget}
 
 
 def _divisors(extent: int) -> list[int]:

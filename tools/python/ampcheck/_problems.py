@@ -26,6 +26,7 @@ class Problem:
     arguments: list[Any]  # for the trace: fake tensors of the problem's own extents, or real ones
     names: list[str]
     roles: dict[str, str]
+    renew: Callable[[], Callable[..., Any]]  # the solution anew, from its file: with nothing kept from earlier calls
 
 
 def load(path: str) -> ModuleType:
@@ -85,7 +86,11 @@ def kernelbench(problem: str, solution: str, seed: int) -> Problem:
         return module.eval()
 
     model = made(_member(theirs, problem, "Model"))
-    new = made(_member(ours, solution, "ModelNew" if hasattr(ours, "ModelNew") else "Model"))
+
+    def made_of(module: ModuleType) -> torch.nn.Module:
+        return made(_member(module, solution, "ModelNew" if hasattr(module, "ModelNew") else "Model"))
+
+    new = made_of(ours)
     state = [n for n, x in {**dict(model.named_parameters()), **dict(model.named_buffers())}.items()
              if x.is_floating_point()]
     other = {**dict(new.named_parameters()), **dict(new.named_buffers())}
@@ -104,7 +109,7 @@ def kernelbench(problem: str, solution: str, seed: int) -> Problem:
     roles = {c: _role(n, tuple(own[n].shape)) for c, n in zip(clean, state)}
     return Problem(os.path.splitext(os.path.basename(solution))[0], _as_function(new, len(inputs), state),
                    _as_function(model, len(inputs), state), [*inputs, *(own[n].detach() for n in state)], names + clean,
-                   roles)
+                   roles, lambda: _as_function(made_of(load(solution)), len(inputs), state))
 
 
 def functions(problem: str, solution: str) -> Problem:
@@ -118,7 +123,8 @@ def functions(problem: str, solution: str) -> Problem:
         inputs = list(theirs.get_inputs())
     else:
         inputs = list(guess(f, reference, set()).values())
-    return Problem(our_name, f, reference, inputs, _argument_names(reference, len(inputs)), {})
+    return Problem(our_name, f, reference, inputs, _argument_names(reference, len(inputs)), {},
+                   lambda: _member(load(our_file), our_file, our_name))
 
 
 def read(problem: str, solution: str, seed: int) -> Problem:

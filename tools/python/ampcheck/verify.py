@@ -24,6 +24,8 @@ _HINTS = {
     "AC401": "some elements are not written: look at the mask of the last block",
     "AC403": "do not write to the inputs",
     "AC404": "the result depends on what was there before: initialise it, and keep nothing from call to call",
+    "AC410": "keep no result from call to call: neither by shape, nor by address, nor by a part of the data",
+    "AC411": "wait for threads and streams before you return",
     "AC501": "the kernel fails at extents that the reference takes",
     "AC502": "a loop does not end, or the work grows faster than the extents",
 }
@@ -62,6 +64,7 @@ def judge(problem: Any, args: argparse.Namespace, seed: int) -> Report:
     draw = random.Random(seed)
     examples = small_examples(trace, problem.arguments, draw)
     asked = _check.request(problem.solution, examples, None, problem.reference)
+    asked.renew = problem.renew
     for (_, at, _), name in zip(asked.slots, problem.names):
         if at is not None:
             asked.tensors[at].name = name

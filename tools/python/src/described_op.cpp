@@ -5,6 +5,9 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <utility>
 
 namespace nb = nanobind;
 
@@ -207,6 +210,7 @@ void Description::read_contract(const nb::dict& contract) {
 Description::Description(const nb::dict& spec) {
   kernels_->forward = spec["forward"];
   kernels_->backward = spec["backward"];
+  kernels_->forget = spec["forget"];
   read_inputs(field<nb::list>(spec, "inputs"));
   read_dims(field<nb::list>(spec, "dims"));
   read_attributes(field<nb::list>(spec, "attributes"));
@@ -251,8 +255,18 @@ Description::Description(const nb::dict& spec) {
 
 DescribedOp describe(const nb::dict& spec) {
   const Description description(spec);
+  std::function<void()> forget;
+  if (!description.kernels()->forget.is_none())
+    forget = [kernels = description.kernels().get()] {  // which the op's own functions need as well
+      const nb::gil_scoped_acquire gil;
+      try {
+        kernels->forget();
+      } catch (nb::python_error& error) {
+        throw std::runtime_error(said(error));
+      }
+    };
   const nb::gil_scoped_release free;  // recording a formula takes a while
-  check::Library library = check::describe(description.plugin(), "python");
+  check::Library library = check::describe(description.plugin(), "python", std::move(forget));
   return {library.ops.front(), description.kernels()};
 }
 
