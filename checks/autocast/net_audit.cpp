@@ -12,6 +12,7 @@
 #include "checks/autocast/net_pass.h"
 #include "checks/diagnose/smallest_set.h"
 #include "checks/models/fp64_tape.h"
+#include "src/amp/autocast.h"
 #include "src/amp/error.h"
 #include "src/error.h"
 
@@ -111,7 +112,8 @@ class Auditor {
       if (batch == 0) {
         out_.rows = pass.rows();
         out_.bytes = pass.bytes();
-        out_.held = pass.held();
+        out_.held = pass.held() - held_before_;
+        judge_cache(pass);
       } else {
         merge(pass.rows());
       }
@@ -167,13 +169,27 @@ class Auditor {
         fmt::format("{} ops and {} gradients have the bits of the net cast by hand", out_.rows.size(), a.size()));
   }
 
-  /// A10 and A13, which rows do not tell.
+  /// A10: what the cache holds at the end of a region, and behind it.
+  void judge_cache(const Pass& pass) {
+    const std::int64_t left = pass.left() - held_before_;
+    if (left > 0)
+      return out_.results.add("A10", Outcome::failed,
+                              fmt::format("{} bytes of cast weights are held behind the step: a region stays open, so "
+                                          "that memory grows and an update leaves the casts stale",
+                                          left));
+    if (out_.held > pass.due_held())
+      return out_.results.add("A10", Outcome::failed,
+                              fmt::format("the cache holds {} bytes where one cast of every weight takes {}: weights "
+                                          "are cast more than once, as copies of a weight are",
+                                          out_.held, pass.due_held()));
+    out_.results.add("A10", Outcome::passed,
+                     fmt::format("{} bytes of cast weights are kept until a region ends, each once, and none behind "
+                                 "it; an update in place inside of it is not seen",
+                                 out_.held));
+  }
+
+  /// A13, which rows do not tell.
   void judge_run() {
-    out_.results.add(
-        "A10", Outcome::passed,
-        fmt::format(
-            "{} bytes of cast weights are kept until a region ends; an update in place inside of it is not seen",
-            out_.held));
     std::vector<std::string> wrong;
     for (const train::LiveFinding& finding : judge_.findings()) wrong.push_back(finding.call);
     for (const train::CastFinding& finding : judge_.casts()) wrong.push_back(finding.where);
@@ -292,6 +308,7 @@ class Auditor {
   ManualTape::Classes classes_;
   train::LiveJudge judge_{train::JudgeMode::all};
   std::vector<Gradients> exact_;
+  const std::int64_t held_before_ = cached_cast_bytes();  // of regions that whoever asks has open
   NetAudit out_;
 };
 
