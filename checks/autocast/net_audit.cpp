@@ -201,12 +201,7 @@ class Auditor {
                        fmt::format("{} calls judged, forward and backward, at their rounded inputs", judge_.judged()));
   }
 
-  /// What a policy may cure.
-  static bool ill(const std::vector<OpRow>& rows) {
-    return std::ranges::any_of(rows, [](const OpRow& row) {
-      return row.overflowed > 0 || row.cast_overflowed > 0 || (row.is_low() && row.excess.value_or(0) > kMostExcess);
-    });
-  }
+  static bool ill(const std::vector<OpRow>& rows) { return std::ranges::any_of(rows, is_ill); }
 
   struct Tried {
     bool ill = false;
@@ -245,13 +240,20 @@ class Auditor {
       const auto size = [](double error) { return std::isfinite(error) ? error : HUGE_VAL; };
       return size(a.error_after) < size(b.error_after);
     });
-    if (!out_.ill) return;
-    const diagnose::Search search =
-        diagnose::smallest_set(kinds, likely, [&](const diagnose::Ops& ops) { return !tried(ops).ill; });
-    out_.tried = search.tried;
-    if (!search.known) return;
-    const Tried of = tried(search.ops);
-    out_.advice = Change{search.ops, out_.error, of.error, out_.bytes, of.bytes};
+    std::set<std::string> ops;
+    for (const std::string& op : subject_.suspects)
+      if (std::ranges::find(kinds, op) != kinds.end()) ops.insert(op);
+    out_.suspected = !out_.ill && !ops.empty();
+    if (out_.ill) {
+      const diagnose::Search search =
+          diagnose::smallest_set(kinds, likely, [&](const diagnose::Ops& set) { return !tried(set).ill; });
+      out_.tried = search.tried;
+      if (!search.known) return;
+      ops.insert(search.ops.begin(), search.ops.end());
+    }
+    if (ops.empty()) return;
+    const Tried of = tried(ops);
+    out_.advice = Change{ops, out_.error, of.error, out_.bytes, of.bytes};
   }
 
   /// Ops that are none of torch's, under custom_fwd with each cast_inputs.
@@ -313,6 +315,10 @@ class Auditor {
 };
 
 }  // namespace
+
+bool is_ill(const OpRow& row) {
+  return row.overflowed > 0 || row.cast_overflowed > 0 || (row.is_low() && row.excess.value_or(0) > kMostExcess);
+}
 
 NetAudit audit_net(const NetSubject& subject) {
   if (subject.dtype != Dtype::fp16 && subject.dtype != Dtype::bf16)
