@@ -59,6 +59,67 @@ TEST_F(Gate, UnchangedIsZero) {
   EXPECT_EQ(in_ci("--strict").exit_code, 0);
 }
 
+/// Four kernels of one op, all right: three of them with bits of their own.
+TEST_F(Gate, VariantsAreJudgedAndSortedByTheirBits) {
+  const ProgramResult check = run("check ./gated_sum.so --regimes quick --variants");
+  EXPECT_EQ(check.exit_code, 0) << check.out << check.err;
+  EXPECT_TRUE(contains(check.out, "gated_sum: 4 variants, 3 bit classes, all inside")) << check.out;
+  EXPECT_TRUE(contains(check.out, "  1   gated_sum, gated_sum.lanes\n")) << check.out;
+  EXPECT_FALSE(contains(run("check ./gated_sum.so --regimes quick").out, "gated_sum.lanes")) << "unless asked for";
+  accept_now("");
+  EXPECT_EQ(in_ci("--variants").exit_code, 7) << "nobody accepted the variants";
+  gate("--variants");
+  ASSERT_EQ(run("accept --baseline base --reason 'kernels of the autotuner'").exit_code, 0);
+  const ProgramResult gated = in_ci("--variants");
+  EXPECT_EQ(gated.exit_code, 0) << gated.out << gated.err;
+  EXPECT_TRUE(contains(gated.out, "gated_sum: 4 variants, 3 bit classes, all inside")) << gated.out;
+  EXPECT_TRUE(exists("base/gated_sum.other.json"));
+  const json found = json::parse(in_ci("--variants --json").out)["variants"];
+  ASSERT_EQ(found.size(), 1u) << found;
+  EXPECT_EQ(found[0]["count"], 4);
+  EXPECT_EQ(found[0]["classes"].size(), 3u) << found;
+  const ProgramResult one = run("check ./gated_sum.so gated_sum.other --regimes quick");
+  EXPECT_EQ(one.exit_code, 0) << one.out << one.err;
+  EXPECT_TRUE(contains(run("check ./no_such.so --variants").err, "no_such.so"));
+  EXPECT_TRUE(contains(run("check add --variants --shapes first").err, "[--variants] got ops without variants"));
+}
+
+/// A chain was accepted, and eight lanes err less: until they are accepted, a chain would pass again.
+TEST_F(Gate, WhatBecameBetterIsProposed) {
+  use("one_chain");
+  accept_now();
+  use("none");
+  gate();
+  const ProgramResult better = run("review --tighten --baseline base");
+  EXPECT_EQ(better.exit_code, 0) << better.out << better.err;
+  EXPECT_TRUE(contains(better.out, "gated_sum: better than accepted")) << better.out;
+  EXPECT_TRUE(contains(better.out, "  y was worse: ")) << better.out;
+  EXPECT_TRUE(contains(better.out, "ampcheck accept gated_sum --baseline base --reason TEXT")) << better.out;
+  EXPECT_EQ(json::parse(run("review --baseline base --json").out)["ops"][0]["better"].size(), 1u);
+  accept_now();
+  use("reassociated");
+  gate();
+  EXPECT_EQ(run("review --baseline base").exit_code, 0);
+  const ProgramResult same = run("review --tighten --baseline base");
+  EXPECT_EQ(same.exit_code, 4) << same.out << "errors of the same kind are no improvement";
+  use("one_chain");
+  gate();
+  EXPECT_EQ(run("review --tighten --baseline base").exit_code, 4) << "worse is not better";
+}
+
+TEST_F(Gate, AWrongVariantFailsAndIsNamed) {
+  use("bad_variant");
+  const ProgramResult check = run("check ./gated_sum.so --regimes quick --variants");
+  EXPECT_EQ(check.exit_code, 1) << check.out << check.err;
+  EXPECT_TRUE(contains(check.out, "outside: gated_sum.other")) << check.out;
+  EXPECT_TRUE(contains(check.out, "replay ./gated_sum.so 'gated_sum.other(")) << check.out;
+  EXPECT_EQ(run("check ./gated_sum.so --regimes quick").exit_code, 0) << "the op's own kernel is right";
+  gate("--variants");
+  const ProgramResult gated = in_ci("--variants");
+  EXPECT_EQ(gated.exit_code, 1) << gated.out << gated.err;
+  EXPECT_TRUE(contains(gated.out, "4 variants, 3 bit classes, outside: gated_sum.other")) << gated.out;
+}
+
 TEST_F(Gate, AReassociatedSumIsZeroWithBitsChanged) {
   accept_now();
   use("reassociated");

@@ -32,6 +32,7 @@ void add_options(CLI::App* command, KernelGateOptions& o) {
            throw UsageError("[--min-power] got '" + t + "', want a share from 0 to 1");
        });
   text_option(command, "--today", "DATE", "as if it were this day: which waivers will have expired", o.today);
+  add_flag(command, "--variants", o.variants, kVariants);
   add_case_options(command, o);
   add_inputs_option(command, o);
   add_run_options(command, o);
@@ -50,6 +51,8 @@ void add_options(CLI::App* command, AcceptOptions& o) {
 void add_options(CLI::App* command, ReviewOptions& o) {
   add_words(command, "OP", o.words, "ops or patterns; without: all that have a pending file");
   add_baseline_option(command, o.baseline);
+  add_flag(command, "--tighten", o.tighten,
+           "show only what became better beyond chance: until it is accepted, a change back to the old errors passes");
   each(command, "-o,--output", "FORMAT:FILE", "also write markdown:FILE", [&o](const std::string& text) {
     constexpr std::string_view kFormat = "markdown:";
     if (!text.starts_with(kFormat) || text.size() == kFormat.size())

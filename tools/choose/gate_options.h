@@ -33,6 +33,7 @@ void add_options(CLI::App* command, AcceptOptions& o);
 struct ReviewOptions : OpOptions {
   std::string baseline = {};
   std::string output = {};  ///< file for the same as Markdown
+  bool tighten = false;     ///< only what became better: as long as nobody accepts it, the old errors pass
 };
 void add_options(CLI::App* command, ReviewOptions& o);
 

@@ -225,14 +225,18 @@ ExitCode written(const KernelGateOptions& options, const Outcome& outcome, const
   attempt([&] {
     if (!options.json) {
       const Style style = stdout_style();
-      write_stdout(gate_text(outcome.gates, style) + failures_text(outcome.gates, facts, style) + "\n" +
-                   last_line(options, code, pending) +
+      write_stdout(gate_text(outcome.gates, style) + variants_text(facts.variants) +
+                   failures_text(outcome.gates, facts, style) + "\n" + last_line(options, code, pending) +
                    fmt::format("Exit code {}: {}\n", static_cast<int>(code), words_of(code)));
       return;
     }
-    Json json = {{"schema", "ampcheck.gate/1"}, {"exit_code", static_cast<int>(code)},
-                 {"arch", outcome.run.arch},    {"settings", outcome.ladder.settings},
-                 {"pending", pending},          {"ops", gate_json(outcome.gates)}};
+    Json json = {{"schema", "ampcheck.gate/1"},
+                 {"exit_code", static_cast<int>(code)},
+                 {"arch", outcome.run.arch},
+                 {"settings", outcome.ladder.settings},
+                 {"pending", pending},
+                 {"ops", gate_json(outcome.gates)},
+                 {"variants", variants_json(facts.variants)}};
     write_stdout(json_text(json));
   });
   for (const ReportFile& file : options.reports)
@@ -264,6 +268,7 @@ ExitCode gate_command(const KernelGateOptions& given) {
     write_stderr(nothing_selected(options));
     return ExitCode::nothing_ran;
   }
+  require_variants(options, selection);
   const bool all_certified = drop_uncertified(selection);
   facts.planned = selection.cases.size();
   InterruptGuard guard([] {});
@@ -283,6 +288,7 @@ ExitCode gate_command(const KernelGateOptions& given) {
   ExitCode code = code_of(outcome.run, outcome.gates, facts.planned);
   if (!all_certified) code = worse(code, ExitCode::usage);
   add_gate_lines(outcome.gates, facts);
+  if (options.variants) facts.variants = variant_classes(outcome.run.ops);
   return worse(code, written(options, outcome, facts, code, pending));
 }
 

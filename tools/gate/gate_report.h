@@ -23,6 +23,11 @@ struct Review {
   Baseline was, now;
 };
 
+/// Tensors whose errors became smaller beyond chance, as "y was worse: ..."; none where others became larger.
+std::vector<std::string> improvements(const Review& review);
+/// What --tighten proposes of an op; empty: nothing.
+std::string tighten_text(const Review& review, const std::string& folder, const Style& style);
+
 /// Cases that are in one state alone, and tensors whose numbers or bits differ: "rms 0.31 -> 0.52 ulp".
 std::string review_text(const Review& review, const Style& style);
 std::string review_markdown(const std::vector<Review>& reviews);

@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "checks/run/profile.h"
+#include "checks/run/runner.h"
 #include "src/finding.h"
 #include "tools/choose/gate_options.h"
 #include "tools/choose/selection.h"
+#include "tools/report/variants.h"
 
 namespace ampcheck::tools {
 
@@ -36,5 +38,13 @@ std::string arch_of(Device device);
 /// nor hang run a second time here, for their tensors. `progress`: as checks::RunOptions.
 GateRun gate_run(const KernelGateOptions& options, const Selection& selection, const std::atomic<bool>* cancel,
                  const std::function<void(std::size_t, std::size_t, const CaseResult&)>& progress);
+
+/// The cases of a report once more here, for their tensors, by op. `run`: how the report's cases ran.
+std::vector<GatedOp> profiled(const Selection& selection, const Report& report, const checks::RunOptions& run);
+
+/// Which kernels of an op gave the same bits in every case: of ops with variants among them.
+std::vector<VariantClasses> variant_classes(const std::vector<GatedOp>& ops);
+/// UsageError where --variants was asked for and no op has any.
+void require_variants(const CaseOptions& options, const Selection& selection);
 
 }  // namespace ampcheck::tools
