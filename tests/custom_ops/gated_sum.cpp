@@ -15,6 +15,7 @@ enum Change {
   dropped_tail,  ///< what follows the last full vector of 8 is left out
   bf16_sum,      ///< partial sums in bf16
   one_chain,     ///< one chain in place of eight lanes: right, with larger errors
+  slow,          ///< the same sums, computed forty times
   bad_variant,   ///< as it was accepted, and a variant that drops the tail
 };
 
@@ -29,6 +30,11 @@ float kept(float sum) {
 template <Change change, class T>
 float row_sum(const View<const T>& x, std::int64_t row) {
   const std::int64_t columns = x.extent(1), used = change == dropped_tail ? columns / kLanes * kLanes : columns;
+  if constexpr (change == slow) {
+    volatile float again = 0;
+    for (int i = 0; i < 40; ++i) again = row_sum<none, T>(x, row);
+    return again;
+  }
   float lanes[kLanes] = {};
   for (std::int64_t j = 0; j < used; ++j) {
     const std::int64_t at = change == reassociated ? used - 1 - j : j;

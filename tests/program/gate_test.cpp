@@ -86,25 +86,72 @@ TEST_F(Gate, VariantsAreJudgedAndSortedByTheirBits) {
 
 /// A chain was accepted, and eight lanes err less: until they are accepted, a chain would pass again.
 TEST_F(Gate, WhatBecameBetterIsProposed) {
-  use("one_chain");
-  accept_now();
-  use("none");
-  gate();
+  const std::string cases = "--seeds 6 --dtype fp32";  // enough of them to tell
+  const auto gate_now = [&](const std::string& change) {
+    use(change);
+    run("gate ./gated_sum.so --baseline base " + cases);
+  };
+  const auto accept_all = [&] { return run("accept --baseline base --reason 'as measured'").exit_code; };
+  gate_now("one_chain");
+  ASSERT_EQ(accept_all(), 0);
+  gate_now("none");
   const ProgramResult better = run("review --tighten --baseline base");
   EXPECT_EQ(better.exit_code, 0) << better.out << better.err;
   EXPECT_TRUE(contains(better.out, "gated_sum: better than accepted")) << better.out;
   EXPECT_TRUE(contains(better.out, "  y was worse: ")) << better.out;
   EXPECT_TRUE(contains(better.out, "ampcheck accept gated_sum --baseline base --reason TEXT")) << better.out;
   EXPECT_EQ(json::parse(run("review --baseline base --json").out)["ops"][0]["better"].size(), 1u);
-  accept_now();
-  use("reassociated");
-  gate();
+  ASSERT_EQ(accept_all(), 0);
+  gate_now("reassociated");
   EXPECT_EQ(run("review --baseline base").exit_code, 0);
   const ProgramResult same = run("review --tighten --baseline base");
   EXPECT_EQ(same.exit_code, 4) << same.out << "errors of the same kind are no improvement";
-  use("one_chain");
-  gate();
+  gate_now("one_chain");
   EXPECT_EQ(run("review --tighten --baseline base").exit_code, 4) << "worse is not better";
+}
+
+/// Forty times the work is slower on any machine; what is as fast as before is never called slow for sure here, since
+/// other programs run beside.
+TEST_F(Gate, ASlowerBuildIsAdvisedAndFailsWhereAsked) {
+  use("slow");
+  const std::string base = " --regimes quick --dtype fp32 --base " + tests::in_build("/custom_ops/gated_sum_none.so");
+  const ProgramResult advised = run("gate ./gated_sum.so" + base);
+  EXPECT_EQ(advised.exit_code, 0) << advised.out << advised.err;
+  EXPECT_TRUE(contains(advised.out, "SLOW")) << advised.out;
+  const ProgramResult strict = run("gate ./gated_sum.so --strict-perf" + base);
+  EXPECT_EQ(strict.exit_code, 1) << strict.out << strict.err;
+  EXPECT_TRUE(contains(strict.out, "forward is slower: ") && contains(strict.out, "(--strict-perf)")) << strict.out;
+  use("none");
+  const std::string slow = " --regimes quick --dtype fp32 --base " + tests::in_build("/custom_ops/gated_sum_slow.so");
+  const ProgramResult fast = run("gate ./gated_sum.so --strict-perf --json" + slow);
+  EXPECT_EQ(fast.exit_code, 0) << fast.out << fast.err;
+  const json speed = json::parse(fast.out)["ops"][0]["speed"];
+  EXPECT_EQ(speed["forward"]["pace"], "FAST") << speed;
+  EXPECT_LT(speed["forward"]["high"], 1);
+  EXPECT_NE(speed["backward"]["pace"], "SLOW") << speed;
+  EXPECT_TRUE(contains(run("gate ./gated_sum.so --strict-perf --baseline b").err, "[--strict-perf] got no library"));
+}
+
+/// As mpirun starts them: the variables of two ranks.
+TEST_F(Gate, RanksGiveTheGateOfOneRun) {
+  accept_now();
+  for (const char* const change : {"reassociated", "dropped_tail"}) {
+    use(change);
+    const ProgramResult whole = in_ci("--json");
+    const std::string job = std::string("--json --engine mpi --run-file job_") + change;
+    const ProgramResult ranks = run(
+        "gate ./gated_sum.so --regimes quick --baseline base " + job + " >rank0; code=$?; wait; cat rank0; exit $code",
+        "export CI=true OMPI_COMM_WORLD_SIZE=2; OMPI_COMM_WORLD_RANK=1 \"$AMPCHECK\" gate ./gated_sum.so --regimes "
+        "quick --baseline base " +
+            job + " >rank1 2>err1 & OMPI_COMM_WORLD_RANK=0");
+    EXPECT_EQ(ranks.exit_code, whole.exit_code) << ranks.err;
+    EXPECT_EQ(ranks.out, whole.out) << "rank 0 alone reports";
+    EXPECT_EQ(read("rank1"), "");
+    EXPECT_TRUE(contains(ranks.err, "2 ranks")) << ranks.err;
+    EXPECT_EQ(in_ci(job).out, whole.out) << "the same command again runs nothing anew";
+  }
+  for (const char* const wrong : {"--engine mpi", "--run-file j", "--engine mip --run-file j"})
+    EXPECT_EQ(in_ci(wrong).exit_code, 2) << wrong;
 }
 
 TEST_F(Gate, AWrongVariantFailsAndIsNamed) {

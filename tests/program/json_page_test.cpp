@@ -231,6 +231,7 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
     {"ampcheck.compare/1", {"compare $OPS/add_layer_norm.so $OPS/add_layer_norm.so --regimes quick --json"}},
     {"ampcheck.gate/1",
      {"gate $OPS/gated_sum_bad_variant.so --variants --regimes quick --dtype fp32 --record v.json --json",
+      "gate $OPS/gated_sum_none.so --regimes quick --dtype bf16 --base $OPS/gated_sum_none.so --json",
       "gate $OPS/gated_sum_none.so --regimes quick --record r.json >x; "
       "$AMPCHECK gate $OPS/gated_sum_bf16_sum.so --regimes quick --base r.json --json",
       "version >x; unset CI; $AMPCHECK gate softmax --regimes quick --baseline b >x; "
@@ -253,9 +254,10 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
       "$AMPCHECK accept --baseline d --reason a >x; sed -i 's/seed=1)\"/seed=7)\"/' d/gated_sum.json; "
       "$AMPCHECK gate $OPS/gated_sum_dropped_tail.so --regimes quick --baseline d >x; $AMPCHECK review --baseline d "
       "--json",
-      "version >x; unset CI; $AMPCHECK gate $OPS/gated_sum_one_chain.so --regimes quick --baseline f >x; "
-      "$AMPCHECK accept --baseline f --reason a >x; "
-      "$AMPCHECK gate $OPS/gated_sum_none.so --regimes quick --baseline f >x; $AMPCHECK review --baseline f --json",
+      "version >x; unset CI; $AMPCHECK gate $OPS/gated_sum_one_chain.so --seeds 6 --dtype fp32 --baseline f "
+      ">x; $AMPCHECK accept --baseline f --reason a >x; "
+      "$AMPCHECK gate $OPS/gated_sum_none.so --seeds 6 --dtype fp32 --baseline f >x; $AMPCHECK review --baseline f "
+      "--json",
       "version >x; unset CI; $AMPCHECK gate $OPS/gated_sum_none.so --regimes quick --baseline e >x; "
       "$AMPCHECK accept --baseline e --reason a >x; "
       "$AMPCHECK gate $OPS/gated_sum_dropped_tail.so --regimes quick --baseline e >x; $AMPCHECK review --baseline e "

@@ -24,6 +24,8 @@ void add_options(CLI::App* command, KernelGateOptions& o) {
       o.base);
   text_option(command, "--record", "FILE", "write what this run found out of every op, for a later --base", o.record);
   add_flag(command, "--strict", o.strict, "changed bits fail, also where errors are no worse");
+  add_flag(command, "--strict-perf", o.strict_speed,
+           "fail if the kernel is slower than that of the library in --base (SLOW); UNSURE never fails");
   each(command, "--min-power", "SHARE",
        "fail if the cases find less than this share of the defects planted in kernels of the op, as 0.95",
        [&o](const std::string& t) {
@@ -38,6 +40,13 @@ void add_options(CLI::App* command, KernelGateOptions& o) {
   add_run_options(command, o);
   add_budget_options(command, o);
   add_report_output(command, o.reports);
+  each(command, "--engine", "E",
+       "mpi: the ranks of 'mpirun -n N' or srun share the cases through the folder of --run-file, and rank 0 reports",
+       [&o](const std::string& t) {
+         constexpr std::array kEngines = {Named<bool>{"mpi", true}, Named<bool>{"none", false}};
+         o.ranks = choose("--engine", t, kEngines);
+       });
+  text_option(command, "--run-file", "FOLDER", "for --engine mpi: a folder that all ranks see", o.run_file);
 }
 
 void add_options(CLI::App* command, AcceptOptions& o) {

@@ -13,6 +13,8 @@ namespace ampcheck::tools {
 
 /// A table with a line for each op, and below what is to be said of those that changed. `verbose`: of all.
 std::string gate_text(const std::vector<OpGate>& gates, const Style& style);
+/// A line for each op that was timed beside another library; empty: none was.
+std::string speeds_text(const std::vector<OpGate>& gates, const Style& style);
 /// ampcheck.gate/1, but for what the caller adds.
 Json gate_json(const std::vector<OpGate>& gates);
 

@@ -37,6 +37,7 @@ class Profiles {
     kept_[{&op, result.name}] = std::move(profile);
     return result;
   }
+  void put(const Key& key, checks::CaseProfile profile) { kept_[key] = std::move(profile); }
   checks::CaseProfile* find(const Key& key) {
     const auto at = kept_.find(key);
     return at == kept_.end() ? nullptr : &at->second;
@@ -100,7 +101,8 @@ void profile_here(const Selection& selection, const Report& report, const checks
     for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
       const checks::Case& item = selection.cases[i];
       const auto at = results.find(item.op->signature.name + " " + item.call.str(item.op->signature));
-      if (at == results.end() || !ran_whole(*at->second)) continue;
+      if (at == results.end() || !ran_whole(*at->second) || profiles.find({item.op, at->second->name}) != nullptr)
+        continue;
       try {
         profiles.run(*item.op, item.call, run);
       } catch (const checks::Interrupted&) {
@@ -145,7 +147,8 @@ std::string arch_of(Device device) {
 }
 
 GateRun gate_run(const KernelGateOptions& options, const Selection& selection, const std::atomic<bool>* cancel,
-                 const std::function<void(std::size_t, std::size_t, const CaseResult&)>& progress) {
+                 const std::function<void(std::size_t, std::size_t, const CaseResult&)>& progress,
+                 const KnownRun& known) {
   GateRun out;
   out.arch = arch_of(options.device);
   Profiles profiles;
@@ -167,6 +170,20 @@ GateRun gate_run(const KernelGateOptions& options, const Selection& selection, c
       own.first = how.first;
       return profiles.run(op, call, own);
     };
+  if (known.part) run.explain = run.aim = false;
+  if (known.find != nullptr || known.keep != nullptr)
+    run.run = [inner = run.run, &known](const checks::OpDef& op, const OpCall& call, const checks::How& how) {
+      if (known.find != nullptr)
+        if (auto result = known.find(op, call.str(op.signature), how)) return std::move(*result);
+      CaseResult result = inner(op, call, how);
+      if (known.keep != nullptr) known.keep(result, how);
+      return result;
+    };
+  for (const checks::Case& item : selection.cases) {
+    const std::string name = item.call.str(item.op->signature);
+    if (const auto at = known.profiles.find(name); at != known.profiles.end())
+      profiles.put({item.op, name}, at->second);
+  }
   out.report = run_selection(selection, run);
   if (elsewhere) profile_here(selection, out.report, plain, profiles);
   sort_by_op(selection, profiles, out.report, out.ops);
