@@ -12,6 +12,7 @@
 #include "checks/autocast/net_pass.h"
 #include "checks/diagnose/smallest_set.h"
 #include "checks/models/fp64_tape.h"
+#include "src/amp/autocast.h"
 #include "src/amp/error.h"
 #include "src/error.h"
 
@@ -111,7 +112,8 @@ class Auditor {
       if (batch == 0) {
         out_.rows = pass.rows();
         out_.bytes = pass.bytes();
-        out_.held = pass.held();
+        out_.held = pass.held() - held_before_;
+        judge_cache(pass);
       } else {
         merge(pass.rows());
       }
@@ -167,13 +169,27 @@ class Auditor {
         fmt::format("{} ops and {} gradients have the bits of the net cast by hand", out_.rows.size(), a.size()));
   }
 
-  /// A10 and A13, which rows do not tell.
+  /// A10: what the cache holds at the end of a region, and behind it.
+  void judge_cache(const Pass& pass) {
+    const std::int64_t left = pass.left() - held_before_;
+    if (left > 0)
+      return out_.results.add("A10", Outcome::failed,
+                              fmt::format("{} bytes of cast weights are held behind the step: a region stays open, so "
+                                          "that memory grows and an update leaves the casts stale",
+                                          left));
+    if (out_.held > pass.due_held())
+      return out_.results.add("A10", Outcome::failed,
+                              fmt::format("the cache holds {} bytes where one cast of every weight takes {}: weights "
+                                          "are cast more than once, as copies of a weight are",
+                                          out_.held, pass.due_held()));
+    out_.results.add("A10", Outcome::passed,
+                     fmt::format("{} bytes of cast weights are kept until a region ends, each once, and none behind "
+                                 "it; an update in place inside of it is not seen",
+                                 out_.held));
+  }
+
+  /// A13, which rows do not tell.
   void judge_run() {
-    out_.results.add(
-        "A10", Outcome::passed,
-        fmt::format(
-            "{} bytes of cast weights are kept until a region ends; an update in place inside of it is not seen",
-            out_.held));
     std::vector<std::string> wrong;
     for (const train::LiveFinding& finding : judge_.findings()) wrong.push_back(finding.call);
     for (const train::CastFinding& finding : judge_.casts()) wrong.push_back(finding.where);
@@ -185,12 +201,7 @@ class Auditor {
                        fmt::format("{} calls judged, forward and backward, at their rounded inputs", judge_.judged()));
   }
 
-  /// What a policy may cure.
-  static bool ill(const std::vector<OpRow>& rows) {
-    return std::ranges::any_of(rows, [](const OpRow& row) {
-      return row.overflowed > 0 || row.cast_overflowed > 0 || (row.is_low() && row.excess.value_or(0) > kMostExcess);
-    });
-  }
+  static bool ill(const std::vector<OpRow>& rows) { return std::ranges::any_of(rows, is_ill); }
 
   struct Tried {
     bool ill = false;
@@ -229,13 +240,20 @@ class Auditor {
       const auto size = [](double error) { return std::isfinite(error) ? error : HUGE_VAL; };
       return size(a.error_after) < size(b.error_after);
     });
-    if (!out_.ill) return;
-    const diagnose::Search search =
-        diagnose::smallest_set(kinds, likely, [&](const diagnose::Ops& ops) { return !tried(ops).ill; });
-    out_.tried = search.tried;
-    if (!search.known) return;
-    const Tried of = tried(search.ops);
-    out_.advice = Change{search.ops, out_.error, of.error, out_.bytes, of.bytes};
+    std::set<std::string> ops;
+    for (const std::string& op : subject_.suspects)
+      if (std::ranges::find(kinds, op) != kinds.end()) ops.insert(op);
+    out_.suspected = !out_.ill && !ops.empty();
+    if (out_.ill) {
+      const diagnose::Search search =
+          diagnose::smallest_set(kinds, likely, [&](const diagnose::Ops& set) { return !tried(set).ill; });
+      out_.tried = search.tried;
+      if (!search.known) return;
+      ops.insert(search.ops.begin(), search.ops.end());
+    }
+    if (ops.empty()) return;
+    const Tried of = tried(ops);
+    out_.advice = Change{ops, out_.error, of.error, out_.bytes, of.bytes};
   }
 
   /// Ops that are none of torch's, under custom_fwd with each cast_inputs.
@@ -292,10 +310,15 @@ class Auditor {
   ManualTape::Classes classes_;
   train::LiveJudge judge_{train::JudgeMode::all};
   std::vector<Gradients> exact_;
+  const std::int64_t held_before_ = cached_cast_bytes();  // of regions that whoever asks has open
   NetAudit out_;
 };
 
 }  // namespace
+
+bool is_ill(const OpRow& row) {
+  return row.overflowed > 0 || row.cast_overflowed > 0 || (row.is_low() && row.excess.value_or(0) > kMostExcess);
+}
 
 NetAudit audit_net(const NetSubject& subject) {
   if (subject.dtype != Dtype::fp16 && subject.dtype != Dtype::bf16)

@@ -26,6 +26,8 @@ struct NetSubject {
   std::uint64_t seed = 1;
   int batches = 2;
   double scale = 0;  ///< of the loss; 0: 2^16 for fp16, 1 for bf16
+  std::set<std::string> suspects =
+      {};  ///< ops that went wrong in a recorded run: they are raised, whatever is seen here
   // Planted faults: a tape between the net and the graph, other kernels by the op's name, changed tensors.
   std::function<std::unique_ptr<models::Tape>(models::Tape&)> between = nullptr;
   std::map<std::string, const OpDef*> kernels_of = {};
@@ -84,12 +86,16 @@ struct NetAudit {
   std::vector<Change> each;      ///< every op in 16 bits alone in fp32, the one that helps most first
   std::optional<Change> advice;  ///< the smallest set of ops that cures what is wrong; none: nothing is, or no set does
   bool ill = false;              ///< something is that a policy may cure
+  bool suspected = false;        ///< nothing is ill here, and the advice is for the subject's suspects
   int tried = 0;                 ///< sets of ops
   std::vector<CustomTry> custom;  ///< of ops that are none of torch's
 };
 
 /// Checks A1 to A4, A7, A8 and A10 to A14 of the net, on its first batches with its first weights.
 NetAudit audit_net(const NetSubject& subject);
+
+/// Whether something is wrong with them that more bits may cure.
+bool is_ill(const OpRow& row);
 
 /// What rows say by themselves: A1 to A4, A8 and A12 to A14 of any run that filled them.
 void judge_rows(const std::vector<OpRow>& rows, AutocastDevice device, Results& results);

@@ -20,6 +20,19 @@ class NotingTape final : public models::ForwardingTape {
   NotingTape(models::Tape& inner, const ManualTape::Classes& classes, std::vector<OpRow>& rows)
       : ForwardingTape(inner), classes_(classes), rows_(rows) {}
 
+  /// Bytes of the casts that the cache has to keep at most: of every weight one for each dtype of a region.
+  std::int64_t due_held() const {
+    std::int64_t out = 0;
+    for (const auto& [cast, size] : casts_) out += size;
+    return out;
+  }
+
+  models::Var parameter(const std::string& name, const Shape& shape, double offset, double scale) override {
+    const models::Var out = inner_.parameter(name, shape, offset, scale);
+    weights_[out.id] = name;
+    return out;
+  }
+
   models::Var call(const std::string& op, const std::vector<std::pair<std::string, models::Var>>& inputs,
                    const std::vector<std::pair<std::string, double>>& attributes = {}) override {
     const OpSignature& signature = models::op_of_call(op).signature;
@@ -30,13 +43,17 @@ class NotingTape final : public models::ForwardingTape {
     row.policy = classes_(signature);
     row.enabled = state.enabled;
     std::vector<Dtype> looked_at;
+    std::vector<models::Var> vars;
     for (const auto& [name, var] : inputs) {
       const TensorSpec* const spec = signature.input(name);
       if (spec == nullptr || !is_float(dtype_of(spec->type, Dtype::fp32))) continue;
       row.handed.push_back(dtype(var));
-      if (spec->type == TypeRule::storage) looked_at.push_back(dtype(var));
+      if (spec->type != TypeRule::storage) continue;
+      looked_at.push_back(dtype(var));
+      vars.push_back(var);
     }
     const Decision decision = decide(row.policy, state.enabled, state.dtype, looked_at);
+    if (state.enabled && state.cache_enabled) note_casts(vars, decision, state.dtype);
     row.due_computes = decision.computes();
     row.due_gives = dtype_of(signature.outputs.front().type, *row.due_computes);
     const std::size_t at = rows_.size();
@@ -47,9 +64,19 @@ class NotingTape final : public models::ForwardingTape {
   }
 
  private:
+  void note_casts(const std::vector<models::Var>& vars, const Decision& decision, Dtype region) {
+    for (std::size_t i = 0; i < vars.size() && i < decision.inputs.size(); ++i) {
+      const auto weight = weights_.find(vars[i].id);
+      if (weight != weights_.end() && decision.inputs[i] == region && dtype(vars[i]) != region)
+        casts_[{weight->second, region}] = shape(vars[i]).count() * bytes(region);
+    }
+  }
+
   const ManualTape::Classes& classes_;
   std::vector<OpRow>& rows_;
   std::map<std::string, int> counts_;
+  std::map<int, std::string> weights_;
+  std::map<std::pair<std::string, Dtype>, std::int64_t> casts_;  ///< a weight in a dtype: its bytes
 };
 
 /// One op under custom_fwd.
@@ -199,7 +226,7 @@ struct Pass::State {
   std::vector<OpRow> rows;
   Filler filler;
   train::Graph graph;
-  std::int64_t held = 0;
+  std::int64_t held = 0, due_held = 0, left = 0;
 };
 
 Pass::Pass(PassOptions options, train::ParameterSet& parameters, models::Recordings& recordings)
@@ -236,7 +263,9 @@ void Pass::run(std::int64_t batch) {
     NotingTape noting(*tape, s.options.classes, s.rows);
     subject.net.forward(noting, batch);
     s.held = cached_cast_bytes();
+    s.due_held = noting.due_held();
   }
+  s.left = cached_cast_bytes();
   s.graph.backward(static_cast<float>(s.options.scale), s.options.scale);
 }
 
@@ -261,5 +290,7 @@ TensorView Pass::output(const std::string& call) const { return state_->graph.vi
 const std::vector<OpRow>& Pass::rows() const { return state_->rows; }
 std::int64_t Pass::bytes() const { return state_->filler.bytes(); }
 std::int64_t Pass::held() const { return state_->held; }
+std::int64_t Pass::due_held() const { return state_->due_held; }
+std::int64_t Pass::left() const { return state_->left; }
 
 }  // namespace ampcheck::checks::autocast

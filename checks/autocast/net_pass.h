@@ -50,8 +50,12 @@ class Pass {
   TensorView output(const std::string& call) const;
   const std::vector<OpRow>& rows() const;
   std::int64_t bytes() const;
-  /// Bytes of cached casts at the end of the region.
+  /// Bytes of all cached casts at the end of the region.
   std::int64_t held() const;
+  /// What they may be: of every weight one cast for each dtype of a region.
+  std::int64_t due_held() const;
+  /// Bytes of all cached casts behind the region: those of a region that stays open.
+  std::int64_t left() const;
 
  private:
   struct State;

@@ -69,7 +69,7 @@ void judge_results(const std::vector<OpRow>& rows, Results& results) {
   const OpRow *worst = nullptr, *nearest = nullptr;
   int looked_at = 0;
   for (const OpRow& row : rows) {
-    if (!row.is_low() || !row.excess) continue;
+    if (!row.is_low() || (!row.excess && row.overflowed == 0)) continue;
     ++looked_at;
     const std::string what = is_unlisted(row.policy) && !row.hazard.empty() ? " (unlisted: " + row.hazard + ")" : "";
     if (row.overflowed > 0 || *row.excess > kMostExcess) {
@@ -80,7 +80,7 @@ void judge_results(const std::vector<OpRow>& rows, Results& results) {
                                                 row.call, what, ampcheck::name(row.computes), *row.excess);
       wrong.push_back(row.call);
     }
-    if (what.empty()) continue;
+    if (what.empty() || !row.excess) continue;
     if (worst == nullptr || *row.excess > *worst->excess) worst = &row;
     if (row.headroom && (nearest == nullptr || *row.headroom < *nearest->headroom)) nearest = &row;
   }

@@ -186,6 +186,19 @@ void ask_rest(Scene& scene, Report& report) {
   if (helps) find_smallest(scene, rest, report);
 }
 
+/// An optimizer that moves the weights away overflows whatever reads them: it stands before the overflow if it came
+/// first and its change alone makes the run well.
+void put_optimizer_first(Scene& scene) {
+  std::vector<Finding>& all = scene.findings;
+  if (all.empty() || all.front().cause != Cause::forward_overflow) return;
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Finding& f) {
+    return f.cause == Cause::optimizer_underflow && f.weight == all.front().weight && f.step < all.front().step &&
+           f.can_be_tried;
+  });
+  if (found == all.end() || !well(scene.seen, scene.symptoms, scene.lab.whole(found->cure))) return;
+  std::rotate(all.begin(), found, found + 1);
+}
+
 }  // namespace
 
 Report diagnose_run(const Subject& subject) { return diagnose_run(subject, observe(subject)); }
@@ -200,6 +213,7 @@ Report diagnose_run(const Subject& subject, const Observation& seen) {
   for (const auto rule : kRules) rule(scene);
   std::stable_sort(scene.findings.begin(), scene.findings.end(),
                    [](const Finding& a, const Finding& b) { return a.weight > b.weight; });
+  put_optimizer_first(scene);
   report.findings = scene.findings;
   report.notes = scene.notes;
   if (report.findings.empty()) {

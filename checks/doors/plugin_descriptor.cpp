@@ -31,7 +31,7 @@ class OpReader {
  public:
   OpReader(const ac_op& op, Place place) : op_(op), place_(std::move(place)) {}
 
-  /// The op, and where it has a double backward its backward as an op.
+  /// The op, where it has a double backward its backward as an op, and its variants.
   std::vector<OpDef> read() {
     signature_.name = name_of(op_.name, "name", place_);
     place_ = place_.in("'" + signature_.name + "'");
@@ -54,13 +54,14 @@ class OpReader {
     const PluginKernels kernels = plugin_kernels(op_, signature_, double_backward_);
     out.kernel = kernels.kernel;
     read_forms(out);
-    if (double_backward_ == nullptr) return {std::move(out)};
-    try {
-      OpDef second = backward_as_op(out, kernels.double_backward);
-      return {std::move(out), std::move(second)};
-    } catch (const Error& error) {
-      place_.in("double_backward").fail(error.what());
-    }
+    std::vector<OpDef> all{out};
+    if (double_backward_ != nullptr) try {
+        all.push_back(backward_as_op(out, kernels.double_backward));
+      } catch (const Error& error) {
+        place_.in("double_backward").fail(error.what());
+      }
+    for (const ac_variant& variant : variants_) all.push_back(with_kernels_of(variant, out));
+    return all;
   }
 
  private:
@@ -404,6 +405,8 @@ class OpReader {
       if (!names.insert(name).second) at.fail("name, got '" + name + "' a second time");
       if (name == AC_DOUBLE_BACKWARD)
         read_double_backward(static_cast<const ac_double_backward*>(extensions[i].data), at.in("double_backward"));
+      else if (name == AC_VARIANTS)
+        read_variants(static_cast<const ac_variants*>(extensions[i].data), at.in("variants"));
       else if ((extensions[i].flags & AC_EXTENSION_REQUIRED) != 0)
         at.fail(
             "got '" + name +
@@ -415,6 +418,41 @@ class OpReader {
     if (from == nullptr) at.fail("data, got a null pointer, want an ac_double_backward");
     double_backward_ = sized(from, at).run;
     if (double_backward_ == nullptr) at.fail("run, got a null pointer");
+  }
+
+  void read_variants(const ac_variants* from, const Place& at) {
+    if (from == nullptr) at.fail("data, got a null pointer, want an ac_variants");
+    const ac_variants list = sized(from, at);
+    variants_ = array(list.variants, list.variant_count, "variant", at);
+    if (variants_.empty()) at.fail("variants, got none");
+    std::set<std::string> names;
+    for (std::size_t i = 0; i < variants_.size(); ++i) {
+      const Place one = at.entry("variant", static_cast<int>(i));
+      const std::string name = name_of(variants_[i].name, "name", one);
+      if (!names.insert(name).second) one.fail("name, got '" + name + "' a second time");
+      if (variants_[i].forward == nullptr && variants_[i].backward == nullptr && variants_[i].jvp == nullptr)
+        one.fail("kernels, got none, want a forward, a backward or a jvp that is not the op's");
+      if (variants_[i].jvp != nullptr && op_.jvp == nullptr)
+        one.fail("jvp, got one for an op without, want one for the op too");
+      if (variants_[i].backward != nullptr && op_.backward == nullptr)
+        one.fail("backward, got one for an op without, want one for the op too");
+    }
+  }
+
+  /// An op of its own, with the kernels that the variant has in place of the op's.
+  OpDef with_kernels_of(const ac_variant& variant, const OpDef& op) const {
+    OpDef out = op;
+    out.signature.name += std::string(".") + variant.name;
+    ac_op own = op_;
+    own.forward = variant.forward;
+    own.backward = variant.backward;
+    own.jvp = variant.jvp;
+    own.user = variant.user;
+    const kernels::Kernel kernel = plugin_kernels(own, out.signature, nullptr).kernel;
+    if (variant.forward != nullptr) out.kernel.forward = kernel.forward;
+    if (variant.backward != nullptr) out.kernel.backward = kernel.backward;
+    if (variant.jvp != nullptr) out.kernel.jvp = kernel.jvp;
+    return out;
   }
 
   void require_kernels() const {
@@ -504,6 +542,7 @@ class OpReader {
 
   ac_op op_;
   ac_kernel double_backward_ = nullptr;
+  std::vector<ac_variant> variants_;
   Place place_;
   OpSignature signature_;
   std::vector<Limit> limits_;

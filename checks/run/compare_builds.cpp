@@ -2,6 +2,7 @@
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 #include "checks/run/compare_builds.h"
 #include "checks/case/interval.h"
+#include "checks/run/speed.h"
 
 #include <algorithm>
 #include <array>
@@ -23,9 +24,11 @@ constexpr double kMostSeconds = 0.2;  ///< for these, but for the first four
 struct PairedTime {
   double least[2] = {HUGE_VAL, HUGE_VAL};
   int wins[2][2] = {{0, 0}, {0, 0}};  ///< by half and build
+  SecondPairs pairs;
 
   void add(int pair, const double (&seconds)[2]) {
     for (const int build : {0, 1}) least[build] = std::min(least[build], seconds[build]);
+    pairs.push_back({seconds[0], seconds[1]});
     if (seconds[0] != seconds[1]) ++wins[pair / 2 % 2][seconds[1] < seconds[0]];
   }
 };
@@ -170,6 +173,23 @@ ComparedBuilds compare_builds(const OpDef& a, const OpDef& b, const std::vector<
   for (ComparedTensor& tensor : out.tensors)
     for (double& mean : tensor.mean) mean /= static_cast<double>(std::max<std::int64_t>(tensor.elements, 1));
   return out;
+}
+
+PassSpeeds measure_speed(const OpDef& base, const OpDef& build, const std::vector<OpCall>& cases,
+                         const RunOptions& options) {
+  constexpr std::size_t kMost = 64;
+  std::vector<SecondPairs> forward, backward;
+  const std::size_t step = std::max<std::size_t>(1, (cases.size() + kMost - 1) / kMost);
+  for (std::size_t i = 0; i < cases.size(); i += step) {
+    if (options.cancel != nullptr && options.cancel->load()) break;
+    Interleaved both(base, build);
+    OpCall call = cases[i];
+    call.op = base.signature.name;  // the builds may be named apart
+    run_case(both.op, call, options);
+    forward.push_back(std::move(both.forward.pairs));
+    backward.push_back(std::move(both.backward.pairs));
+  }
+  return {speed_of(forward), speed_of(backward)};
 }
 
 std::string signature_difference(const OpSignature& a, const OpSignature& b) {

@@ -16,11 +16,9 @@ constexpr std::size_t kNowhere = std::string_view::npos;
 bool in_word(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// As std::string_view::find, with the C library's fast search.
+/// What is looked for is short and so is a line: memmem() would build a table for each search.
 std::size_t find_text(std::string_view text, std::string_view what, std::size_t from = 0) {
-  if (from >= text.size()) return kNowhere;
-  const void* const at = memmem(text.data() + from, text.size() - from, what.data(), what.size());
-  return at == nullptr ? kNowhere : static_cast<std::size_t>(static_cast<const char*>(at) - text.data());
+  return text.find(what, from);
 }
 
 /// The first place where `what` begins a word of its own: "loss=" is not in "step_loss=1".

@@ -254,10 +254,15 @@ std::string head_of(const Trainer& trainer) {
   return out;
 }
 
-std::string first_line(const Trainer& trainer, int steps) {
+/// `net_file`: where the net is described; empty for one that comes with the program, or that a caller made.
+std::string first_line(const Trainer& trainer, int steps, const std::string& net_file) {
   const TrainOptions& o = trainer.options();
   std::string out = head_of(trainer);
-  put(out, ",\"steps\":", steps, ",\"local\":", o.shadows.local, ",\"carried\":", o.shadows.carried, "}\n");
+  put(out, ",\"steps\":", steps, ",\"local\":", o.shadows.local, ",\"carried\":", o.shadows.carried);
+  if (!net_file.empty() || !o.own_net)
+    put(out, ",\"net\":", Quoted{net_file.empty() ? o.net.model : net_file}, ",\"batch\":", o.net.batch,
+        ",\"width\":", o.net.width, ",\"loss_kind\":", Quoted{o.net.loss});
+  put(out, "}\n");
   return out;
 }
 
@@ -275,7 +280,8 @@ void require_trace_of(const std::string& path, const Trainer& trainer) {
     throw Error("[trace] got '" + path + "', which is no trace of this run, want its trace or a new file");
 }
 
-TraceWriter::TraceWriter(const std::string& path, const Trainer& trainer, int steps, bool resumed)
+TraceWriter::TraceWriter(const std::string& path, const Trainer& trainer, int steps, bool resumed,
+                         const std::string& net_file)
     : path_(path), inline_(statistics_inline(path)) {
   if (trainer.options().gradient_errors > 0) seqs_.emplace();
   const std::optional<Kept> written = resumed ? cut_after_step(path, trainer.steps()) : std::nullopt;
@@ -290,13 +296,13 @@ TraceWriter::TraceWriter(const std::string& path, const Trainer& trainer, int st
     offset_ = written ? written->statistics : 0;
     if (facts.st_size != offset_ && ::ftruncate(statistics_, offset_) != 0) fail(beside, "cutting it off");
   }
-  std::string head = first_line(trainer, steps);
+  std::string head = first_line(trainer, steps, net_file);
   if (!written || written->head != head)
     pending_ = std::move(head);  // a run that goes on for longer than was meant says so where it does
 }
 
 TraceWriter::TraceWriter(const Trainer& trainer, int steps)
-    : pending_(first_line(trainer, steps)), inline_(true), held_(true) {
+    : pending_(first_line(trainer, steps, "")), inline_(true), held_(true) {
   if (trainer.options().gradient_errors > 0) seqs_.emplace();
 }
 

@@ -21,8 +21,9 @@ void require_trace_of(const std::string& path, const Trainer& trainer);
 class TraceWriter {
  public:
   /// Begins the files. WriteError if one cannot be written. With `resumed` what they hold of earlier steps stays; a
-  /// trace of the earlier schema goes on in this one.
-  TraceWriter(const std::string& path, const Trainer& trainer, int steps, bool resumed);
+  /// trace of the earlier schema goes on in this one. `net_file`: of a net that a TOML file describes.
+  TraceWriter(const std::string& path, const Trainer& trainer, int steps, bool resumed,
+              const std::string& net_file = "");
   /// Writes no file: what would be in it is text(), its statistics in the lines.
   TraceWriter(const Trainer& trainer, int steps);
   ~TraceWriter();

@@ -18,6 +18,10 @@ constexpr TraceField kRun[] = {
     {"steps", "steps", "how many are meant"},
     {"local", "yes or no", "with the shadow at each op's own inputs: local_error and what follows from it"},
     {"carried", "yes or no", "with the fp64 run from the same weights: carried_error, fp64_loss"},
+    {"net", "text", "the net's name, or the TOML file that describes it; absent: a caller's own", false},
+    {"batch", "rows", "of the net; 0: its own number", false},
+    {"width", "features", "of the net tutorial; 0: its own number", false},
+    {"loss_kind", "text", "cross_entropy, mse, or empty: the net's own", false},
 };
 
 constexpr TraceField kTensor[] = {

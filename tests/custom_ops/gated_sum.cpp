@@ -15,26 +15,43 @@ enum Change {
   dropped_tail,  ///< what follows the last full vector of 8 is left out
   bf16_sum,      ///< partial sums in bf16
   one_chain,     ///< one chain in place of eight lanes: right, with larger errors
+  slow,          ///< the same sums, computed forty times
+  bad_variant,   ///< as it was accepted, and a variant that drops the tail
 };
 
 constexpr int kLanes = 8;
 
 /// A partial sum as the change keeps it.
-float kept(float sum) { return GATED == bf16_sum ? static_cast<float>(BFloat16(sum)) : sum; }
+template <Change change>
+float kept(float sum) {
+  return change == bf16_sum ? static_cast<float>(BFloat16(sum)) : sum;
+}
 
-template <class T>
+template <Change change, class T>
 float row_sum(const View<const T>& x, std::int64_t row) {
-  const std::int64_t columns = x.extent(1), used = GATED == dropped_tail ? columns / kLanes * kLanes : columns;
+  const std::int64_t columns = x.extent(1), used = change == dropped_tail ? columns / kLanes * kLanes : columns;
+  if constexpr (change == slow) {
+    volatile float again = 0;
+    for (int i = 0; i < 40; ++i) again = row_sum<none, T>(x, row);
+    return again;
+  }
   float lanes[kLanes] = {};
   for (std::int64_t j = 0; j < used; ++j) {
-    const std::int64_t at = GATED == reassociated ? used - 1 - j : j;
-    float& lane = lanes[GATED == one_chain ? 0 : j % kLanes];
-    lane = kept(lane + static_cast<float>(x(row, at)));
+    const std::int64_t at = change == reassociated ? used - 1 - j : j;
+    float& lane = lanes[change == one_chain ? 0 : j % kLanes];
+    lane = kept<change>(lane + static_cast<float>(x(row, at)));
   }
   float sum = 0;
-  for (const float lane : lanes) sum = kept(sum + lane);
+  for (const float lane : lanes) sum = kept<change>(sum + lane);
   return sum;
 }
+
+template <Change change>
+constexpr auto kSums = []<class T>(Type<T>, const Call& c) {
+  const auto x = c.view<const T>("x");
+  const auto y = c.view<T>("y");
+  for (std::int64_t i = 0; i < x.extent(0); ++i) y[i] = T(row_sum<change, T>(x, i));
+};
 
 }  // namespace
 
@@ -45,11 +62,10 @@ AMPCHECK_OP(gated_sum, op) {
   op.dim("N", 5, 64, 33);
   op.dim("D", 7, 129, 1024).least(1);
   op.formula([](Expr x) { return sum(x, -1); });
-  op.forward([]<class T>(Type<T>, const Call& c) {
-    const auto x = c.view<const T>("x");
-    const auto y = c.view<T>("y");
-    for (std::int64_t i = 0; i < x.extent(0); ++i) y[i] = T(row_sum<T>(x, i));
-  });
+  op.forward(kSums<GATED>);
+  op.variant("lanes").forward(kSums<none>);
+  op.variant("reversed").forward(kSums<reassociated>);
+  op.variant("other").forward(kSums < GATED == bad_variant ? dropped_tail : one_chain >);
   op.backward([]<class T>(Type<T>, const Call& c) {
     const auto dy = c.view<const T>("dy");
     const auto dx = c.view<T>("dx");

@@ -2,6 +2,7 @@
 // `ampcheck autocast lists` and `ampcheck audit autocast` as a user calls them.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -182,6 +183,90 @@ TEST_F(AutocastCommand, ARecordedRunsFaultsAreFound) {
   EXPECT_EQ(audit("--dtype fp16 " + file("wide.toml", eighth_power()), 1)["code"], "A3") << "values leave fp16";
   const json off = audit("--dtype bf16 " + file("off.toml", eighth_power("autocast = \"off\"\n")), 0);
   EXPECT_EQ(outcome(off, "A9"), "WEAK") << "a listed op for which nothing was cast";
+}
+
+/// A trace names its net: the change is tried there, with errors and bytes before and after.
+TEST_F(AutocastCommand, ARecordedRunsNetIsTakenUpAgain) {
+  const std::string net = file("wide.toml", eighth_power()), run = path("wide.trace");
+  ASSERT_LE(ampcheck("train --steps 2 --batch 8 --record " + run + " " + net).exit_code, 1);
+  const json audit = result("audit autocast " + run, 1);
+  EXPECT_EQ(audit["run"]["net"], net);
+  EXPECT_EQ(audit["run"]["tried"], true) << audit["run"];
+  EXPECT_EQ(audit["run"]["recommended"][0]["op"], "mul");
+  EXPECT_EQ(audit["advice"]["ops"], json({"mul"}));
+  EXPECT_EQ(audit["advice"]["error_before"], "nan");
+  EXPECT_LT(audit["advice"]["error_after"], 0.01);
+  EXPECT_GT(audit["advice"]["bytes_after"], audit["advice"]["bytes_before"]);
+  for (const char* const code : {"A9", "A10", "A13"}) EXPECT_EQ(outcome(audit, code), "passed") << code;
+  const json larger = result("audit autocast " + net + " --batches 2", 1);
+  EXPECT_LT(audit["bytes"], larger["bytes"]) << "the run's batch is smaller than the net's own";
+
+  std::ofstream(net) << eighth_power("[[layers]]\ntype = \"tanh\"\n").replace(0, 0, "name = \"net\"\n");
+  const json longer = result("audit autocast " + run, 1);
+  EXPECT_EQ(longer["run"]["tried"], true) << "the net has all calls of the run and one more";
+  std::ofstream(net) << "data = \"random\"\nwidth = 32\n[[layers]]\ntype = \"linear\"\n";
+  const json changed = result("audit autocast " + run, 1);
+  EXPECT_EQ(changed["run"]["tried"], false);
+  EXPECT_TRUE(contains(changed["run"]["why_not"], "it is another net, or has changed since")) << changed["run"];
+  expect_refused("audit autocast " + run + " " + net, "has no mul_1, which the run has");
+  std::filesystem::remove(net);
+  EXPECT_TRUE(contains(ampcheck("audit autocast " + run).out, "wide.toml' is not here")) << "nothing to try it on";
+}
+
+/// Of weights that grow: the first ones show nothing wrong, and what went wrong later is tried all the same.
+TEST_F(AutocastCommand, WhatWentWrongLaterInARunIsTriedToo) {
+  const std::string net = file("grows.toml",
+                               "data = \"random\"\nwidth = 16\n[[layers]]\ntype = \"linear\"\nname = \"a\"\n"
+                               "[[layers]]\ntype = \"mul\"\nof = \"a\"\n[[layers]]\ntype = \"layer_norm\"\n"
+                               "[[layers]]\ntype = \"linear\"\n"),
+                    run = path("grows.trace");
+  ASSERT_LE(ampcheck("train --dtype fp16 --lr 30000 --optimizer adam --steps 4 --every 1 --record " + run + " " + net)
+                .exit_code,
+            1);
+  const json audit = result("audit autocast " + run, 1);
+  ASSERT_FALSE(audit["advice"].is_null()) << audit["run"];
+  EXPECT_GT(audit["run"]["recommended"][0]["step"], 0) << audit["run"];
+  EXPECT_TRUE(contains(ampcheck("audit autocast " + run).out, "With these weights nothing goes wrong yet."));
+}
+
+/// As ampcheck.torch.record() writes it: statistics of modules, no exact values and no net that is at hand.
+std::string foreign_trace(std::int64_t infinite) {
+  const auto line = [](int seq, const char* op, std::int64_t inf) {
+    return "{\"step\": 3, \"seq\": " + std::to_string(seq) + ", \"phase\": \"forward\", \"cast\": false, \"op\": \"" +
+           op +
+           "\", \"layer\": \"\", \"tensor\": \"y\", \"dtype\": \"fp16\", \"from\": \"\", \"source\": -1, \"scale\": "
+           "1.0, "
+           "\"role\": \"none\", \"elements\": 8, \"zero\": 0, \"subnormal\": 0, \"inf\": " +
+           std::to_string(inf) + ", \"nan\": 0, \"amax\": 60000.0, \"amin\": 32768.0, \"exponents\": [15, [" +
+           std::to_string(8 - inf) +
+           "]], \"nonzero\": 0, \"flushed\": 0, \"overflowed\": 0, \"intended\": 0, \"stagnant\": 0, "
+           "\"subnormal_loss\": 0, \"saturated\": 0, \"bias\": null, \"bias_z\": null, \"ulps\": [], \"local_error\": "
+           "null, \"carried_error\": null}\n";
+  };
+  return "{\"schema\": \"ampcheck.trace/1\", \"model\": \"Net\", \"dtype\": \"fp16\", \"autocast\": \"cuda\", "
+         "\"autocast_tables\": \"torch 2.15.0\", \"scaler\": \"torch\", \"seed\": 0, \"steps\": 0, \"local\": false, "
+         "\"carried\": false}\n" +
+         line(0, "linear_1", 0) + line(1, "mul_1", infinite) + line(2, "silu_1", infinite) +
+         "{\"step\": 3, \"loss\": 1.0, \"fp64_loss\": null, \"spread\": null, \"scale\": 65536.0, \"scale_after\": "
+         "65536.0, \"tracker\": 0, \"found_inf\": false, \"stepped\": true, \"stagnant_share\": 0.0}\n";
+}
+
+TEST_F(AutocastCommand, ARunOfAnotherProgramGetsARecommendationThatSaysItWasNotTried) {
+  const std::string run = file("torch.trace", foreign_trace(2));
+  const json audit = result("audit autocast " + run, 1);
+  EXPECT_EQ(audit["code"], "A3");
+  EXPECT_EQ(audit["run"]["tried"], false);
+  ASSERT_EQ(audit["run"]["recommended"].size(), 1u) << "silu was given infinities: " << audit["run"];
+  EXPECT_EQ(audit["run"]["recommended"][0]["op"], "mul");
+  EXPECT_EQ(audit["run"]["recommended"][0]["step"], 3);
+  const ProgramResult text = ampcheck("audit autocast " + run);
+  EXPECT_TRUE(contains(text.out, "first went wrong in step 4; its results take 16 bytes and would take 32"))
+      << text.out;
+  EXPECT_TRUE(contains(text.out, "torch.trace NET.toml")) << text.out;
+  const json right = result("audit autocast " + file("right.trace", foreign_trace(0)), 0);
+  EXPECT_EQ(right["run"]["recommended"].size(), 0u);
+  expect_refused("audit autocast " + run + " mlp", "has no mul_1, which the run has");
+  expect_refused("audit autocast " + run + " mpl", "got 'mpl'");
 }
 
 TEST_F(AutocastCommand, ARecordedRunIsReadBack) {

@@ -59,6 +59,114 @@ TEST_F(Gate, UnchangedIsZero) {
   EXPECT_EQ(in_ci("--strict").exit_code, 0);
 }
 
+/// Four kernels of one op, all right: three of them with bits of their own.
+TEST_F(Gate, VariantsAreJudgedAndSortedByTheirBits) {
+  const ProgramResult check = run("check ./gated_sum.so --regimes quick --variants");
+  EXPECT_EQ(check.exit_code, 0) << check.out << check.err;
+  EXPECT_TRUE(contains(check.out, "gated_sum: 4 variants, 3 bit classes, all inside")) << check.out;
+  EXPECT_TRUE(contains(check.out, "  1   gated_sum, gated_sum.lanes\n")) << check.out;
+  EXPECT_FALSE(contains(run("check ./gated_sum.so --regimes quick").out, "gated_sum.lanes")) << "unless asked for";
+  accept_now("");
+  EXPECT_EQ(in_ci("--variants").exit_code, 7) << "nobody accepted the variants";
+  gate("--variants");
+  ASSERT_EQ(run("accept --baseline base --reason 'kernels of the autotuner'").exit_code, 0);
+  const ProgramResult gated = in_ci("--variants");
+  EXPECT_EQ(gated.exit_code, 0) << gated.out << gated.err;
+  EXPECT_TRUE(contains(gated.out, "gated_sum: 4 variants, 3 bit classes, all inside")) << gated.out;
+  EXPECT_TRUE(exists("base/gated_sum.other.json"));
+  const json found = json::parse(in_ci("--variants --json").out)["variants"];
+  ASSERT_EQ(found.size(), 1u) << found;
+  EXPECT_EQ(found[0]["count"], 4);
+  EXPECT_EQ(found[0]["classes"].size(), 3u) << found;
+  const ProgramResult one = run("check ./gated_sum.so gated_sum.other --regimes quick");
+  EXPECT_EQ(one.exit_code, 0) << one.out << one.err;
+  EXPECT_TRUE(contains(run("check ./no_such.so --variants").err, "no_such.so"));
+  EXPECT_TRUE(contains(run("check add --variants --shapes first").err, "[--variants] got ops without variants"));
+}
+
+/// A chain was accepted, and eight lanes err less: until they are accepted, a chain would pass again.
+TEST_F(Gate, WhatBecameBetterIsProposed) {
+  const std::string cases = "--seeds 6 --dtype fp32";  // enough of them to tell
+  const auto gate_now = [&](const std::string& change) {
+    use(change);
+    run("gate ./gated_sum.so --baseline base " + cases);
+  };
+  const auto accept_all = [&] { return run("accept --baseline base --reason 'as measured'").exit_code; };
+  gate_now("one_chain");
+  ASSERT_EQ(accept_all(), 0);
+  gate_now("none");
+  const ProgramResult better = run("review --tighten --baseline base");
+  EXPECT_EQ(better.exit_code, 0) << better.out << better.err;
+  EXPECT_TRUE(contains(better.out, "gated_sum: better than accepted")) << better.out;
+  EXPECT_TRUE(contains(better.out, "  y was worse: ")) << better.out;
+  EXPECT_TRUE(contains(better.out, "ampcheck accept gated_sum --baseline base --reason TEXT")) << better.out;
+  EXPECT_EQ(json::parse(run("review --baseline base --json").out)["ops"][0]["better"].size(), 1u);
+  ASSERT_EQ(accept_all(), 0);
+  gate_now("reassociated");
+  EXPECT_EQ(run("review --baseline base").exit_code, 0);
+  const ProgramResult same = run("review --tighten --baseline base");
+  EXPECT_EQ(same.exit_code, 4) << same.out << "errors of the same kind are no improvement";
+  gate_now("one_chain");
+  EXPECT_EQ(run("review --tighten --baseline base").exit_code, 4) << "worse is not better";
+}
+
+/// Forty times the work is slower on any machine; what is as fast as before is never called slow for sure here, since
+/// other programs run beside.
+TEST_F(Gate, ASlowerBuildIsAdvisedAndFailsWhereAsked) {
+  use("slow");
+  const std::string base = " --regimes quick --dtype fp32 --base " + tests::in_build("/custom_ops/gated_sum_none.so");
+  const ProgramResult advised = run("gate ./gated_sum.so" + base);
+  EXPECT_EQ(advised.exit_code, 0) << advised.out << advised.err;
+  EXPECT_TRUE(contains(advised.out, "SLOW")) << advised.out;
+  const ProgramResult strict = run("gate ./gated_sum.so --strict-perf" + base);
+  EXPECT_EQ(strict.exit_code, 1) << strict.out << strict.err;
+  EXPECT_TRUE(contains(strict.out, "forward is slower: ") && contains(strict.out, "(--strict-perf)")) << strict.out;
+  use("none");
+  const std::string slow = " --regimes quick --dtype fp32 --base " + tests::in_build("/custom_ops/gated_sum_slow.so");
+  const ProgramResult fast = run("gate ./gated_sum.so --strict-perf --json" + slow);
+  EXPECT_EQ(fast.exit_code, 0) << fast.out << fast.err;
+  const json speed = json::parse(fast.out)["ops"][0]["speed"];
+  EXPECT_EQ(speed["forward"]["pace"], "FAST") << speed;
+  EXPECT_LT(speed["forward"]["high"], 1);
+  EXPECT_NE(speed["backward"]["pace"], "SLOW") << speed;
+  EXPECT_TRUE(contains(run("gate ./gated_sum.so --strict-perf --baseline b").err, "[--strict-perf] got no library"));
+}
+
+/// As mpirun starts them: the variables of two ranks.
+TEST_F(Gate, RanksGiveTheGateOfOneRun) {
+  accept_now();
+  for (const char* const change : {"reassociated", "dropped_tail"}) {
+    use(change);
+    const ProgramResult whole = in_ci("--json");
+    const std::string job = std::string("--json --engine mpi --run-file job_") + change;
+    const ProgramResult ranks = run(
+        "gate ./gated_sum.so --regimes quick --baseline base " + job + " >rank0; code=$?; wait; cat rank0; exit $code",
+        "export CI=true OMPI_COMM_WORLD_SIZE=2; OMPI_COMM_WORLD_RANK=1 \"$AMPCHECK\" gate ./gated_sum.so --regimes "
+        "quick --baseline base " +
+            job + " >rank1 2>err1 & OMPI_COMM_WORLD_RANK=0");
+    EXPECT_EQ(ranks.exit_code, whole.exit_code) << ranks.err;
+    EXPECT_EQ(ranks.out, whole.out) << "rank 0 alone reports";
+    EXPECT_EQ(read("rank1"), "");
+    EXPECT_TRUE(contains(ranks.err, "2 ranks")) << ranks.err;
+    EXPECT_EQ(in_ci(job).out, whole.out) << "the same command again runs nothing anew";
+  }
+  for (const char* const wrong : {"--engine mpi", "--run-file j", "--engine mip --run-file j"})
+    EXPECT_EQ(in_ci(wrong).exit_code, 2) << wrong;
+}
+
+TEST_F(Gate, AWrongVariantFailsAndIsNamed) {
+  use("bad_variant");
+  const ProgramResult check = run("check ./gated_sum.so --regimes quick --variants");
+  EXPECT_EQ(check.exit_code, 1) << check.out << check.err;
+  EXPECT_TRUE(contains(check.out, "outside: gated_sum.other")) << check.out;
+  EXPECT_TRUE(contains(check.out, "replay ./gated_sum.so 'gated_sum.other(")) << check.out;
+  EXPECT_EQ(run("check ./gated_sum.so --regimes quick").exit_code, 0) << "the op's own kernel is right";
+  gate("--variants");
+  const ProgramResult gated = in_ci("--variants");
+  EXPECT_EQ(gated.exit_code, 1) << gated.out << gated.err;
+  EXPECT_TRUE(contains(gated.out, "4 variants, 3 bit classes, outside: gated_sum.other")) << gated.out;
+}
+
 TEST_F(Gate, AReassociatedSumIsZeroWithBitsChanged) {
   accept_now();
   use("reassociated");

@@ -71,7 +71,8 @@ void add_options(CLI::App* command, AuditOptions& o) {
             "zoo, then ops, kernels (softmax.dot_missing) or patterns, without: all; or gate, then ops or case "
             "names. For ops of a library or TOML file: gate, then this file; or scaler, then a rule, a library or a "
             "program in quotes; or step, then a program or library; or autocast, then a net, a net's TOML file, a "
-            "trace, a list of ops, one or two of torch's lists (cuda, 2.6/cpu), or a program that is an autocast, "
+            "trace (and its net), a list of ops, one or two of torch's lists (cuda, 2.6/cpu), or a program that is an "
+            "autocast, "
             "without: ampcheck's own; or train, then ops or kernels, without: all, and defects of steps and healthy "
             "runs; or diagnose, then planted runs or causes (D5), without: all",
             Words::some);

@@ -31,6 +31,7 @@ struct OpOptions : CommonOptions {
   std::vector<std::string> words = {};                ///< selectors, without the library once it is open
   std::string launch = {};                            ///< a TOML file: how the kernel among the words is launched
   std::vector<const checks::OpDef*> plugin_ops = {};  ///< of the library among the words; empty: the built-in ops
+  bool variants = false;                              ///< the variants of the library's ops too
   /// What is wrong with ops of the library that were asked for: the others are looked at.
   std::vector<std::string> refused = {};
 };
@@ -61,6 +62,11 @@ struct CaseOptions : OpOptions {
   std::string inputs = {};                              ///< file or folder of the user's own inputs and cotangents
   std::shared_ptr<const CallData> call_data = nullptr;  ///< what data and inputs name, once open_data() read it
 };
+
+/// What --variants is, of check and gate.
+inline constexpr char kVariants[] =
+    "of a library's op its variants too, the kernels among which an autotuner picks, and which of them give the same "
+    "bits";
 
 void add_dtype_option(CLI::App* command, std::vector<Dtype>& dtypes);
 /// --dtype, --seeds, --seed, --regimes.

@@ -24,6 +24,8 @@ void add_options(CLI::App* command, KernelGateOptions& o) {
       o.base);
   text_option(command, "--record", "FILE", "write what this run found out of every op, for a later --base", o.record);
   add_flag(command, "--strict", o.strict, "changed bits fail, also where errors are no worse");
+  add_flag(command, "--strict-perf", o.strict_speed,
+           "fail if the kernel is slower than that of the library in --base (SLOW); UNSURE never fails");
   each(command, "--min-power", "SHARE",
        "fail if the cases find less than this share of the defects planted in kernels of the op, as 0.95",
        [&o](const std::string& t) {
@@ -32,11 +34,19 @@ void add_options(CLI::App* command, KernelGateOptions& o) {
            throw UsageError("[--min-power] got '" + t + "', want a share from 0 to 1");
        });
   text_option(command, "--today", "DATE", "as if it were this day: which waivers will have expired", o.today);
+  add_flag(command, "--variants", o.variants, kVariants);
   add_case_options(command, o);
   add_inputs_option(command, o);
   add_run_options(command, o);
   add_budget_options(command, o);
   add_report_output(command, o.reports);
+  each(command, "--engine", "E",
+       "mpi: the ranks of 'mpirun -n N' or srun share the cases through the folder of --run-file, and rank 0 reports",
+       [&o](const std::string& t) {
+         constexpr std::array kEngines = {Named<bool>{"mpi", true}, Named<bool>{"none", false}};
+         o.ranks = choose("--engine", t, kEngines);
+       });
+  text_option(command, "--run-file", "FOLDER", "for --engine mpi: a folder that all ranks see", o.run_file);
 }
 
 void add_options(CLI::App* command, AcceptOptions& o) {
@@ -50,6 +60,8 @@ void add_options(CLI::App* command, AcceptOptions& o) {
 void add_options(CLI::App* command, ReviewOptions& o) {
   add_words(command, "OP", o.words, "ops or patterns; without: all that have a pending file");
   add_baseline_option(command, o.baseline);
+  add_flag(command, "--tighten", o.tighten,
+           "show only what became better beyond chance: until it is accepted, a change back to the old errors passes");
   each(command, "-o,--output", "FORMAT:FILE", "also write markdown:FILE", [&o](const std::string& text) {
     constexpr std::string_view kFormat = "markdown:";
     if (!text.starts_with(kFormat) || text.size() == kFormat.size())

@@ -20,7 +20,10 @@ struct KernelGateOptions : CaseOptions, RunningOptions {
   std::string today = {};                ///< empty: the clock's day
   std::optional<double> min_power = {};  ///< share of the planted defects that the cases have to find
   bool strict = false;                   ///< changed bits fail
+  bool strict_speed = false;             ///< a build that is slower than the base fails
   std::vector<ReportFile> reports = {};
+  bool ranks = false;         ///< --engine mpi: a part of the cases at a time, beside other ranks of one job
+  std::string run_file = {};  ///< folder that they share
 };
 void add_options(CLI::App* command, KernelGateOptions& o);
 
@@ -33,6 +36,7 @@ void add_options(CLI::App* command, AcceptOptions& o);
 struct ReviewOptions : OpOptions {
   std::string baseline = {};
   std::string output = {};  ///< file for the same as Markdown
+  bool tighten = false;     ///< only what became better: as long as nobody accepts it, the old errors pass
 };
 void add_options(CLI::App* command, ReviewOptions& o);
 

@@ -38,6 +38,7 @@ void add_options(CLI::App* command, ListOptions& o) {
 
 void add_options(CLI::App* command, CheckOptions& o) {
   add_selectors(command, o);
+  add_flag(command, "--variants", o.variants, kVariants);
   add_case_options(command, o);
   add_inputs_option(command, o);
   add_dump_options(command, o);

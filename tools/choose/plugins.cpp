@@ -82,8 +82,9 @@ void open_plugin(OpOptions& options) {
 void take_only_op(OpOptions& options) {
   if (!options.words.empty() || options.plugin_ops.empty()) return;
   std::string list;
-  for (const checks::OpDef* op : options.plugin_ops) list += (list.empty() ? "" : ", ") + op->signature.name;
-  if (options.plugin_ops.size() != 1) throw UsageError("[" + options.verb + "] got no op, want one of " + list);
+  const std::vector<const checks::OpDef*> ops = ops_in_scope(options);
+  for (const checks::OpDef* op : ops) list += (list.empty() ? "" : ", ") + op->signature.name;
+  if (ops.size() != 1) throw UsageError("[" + options.verb + "] got no op, want one of " + list);
   options.words = {list};
 }
 

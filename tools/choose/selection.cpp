@@ -48,6 +48,15 @@ const OpDef* find_in_scope(const OpOptions& options, const std::string& name) {
   return nullptr;
 }
 
+/// An op that a word names, and its variants where these are asked for.
+std::vector<const OpDef*> with_variants(const OpOptions& options, const OpDef& op) {
+  std::vector<const OpDef*> out{&op};
+  if (!options.variants) return out;
+  for (const OpDef* other : options.plugin_ops)
+    if (other->signature.name.starts_with(op.signature.name + ".")) out.push_back(other);
+  return out;
+}
+
 [[noreturn]] void fail_op(const OpOptions& options, const std::string& word) {
   std::vector<std::string> names;
   std::string list;
@@ -130,9 +139,13 @@ class Collector {
 
 }  // namespace
 
+bool is_variant(const OpDef& op) { return !op.plugin.empty() && op.signature.name.find('.') != std::string::npos; }
+
 std::vector<const OpDef*> ops_in_scope(const OpOptions& options) {
-  if (!options.plugin_ops.empty()) return options.plugin_ops;
   std::vector<const OpDef*> out;
+  for (const OpDef* op : options.plugin_ops)
+    if (options.variants || !is_variant(*op)) out.push_back(op);
+  if (!options.plugin_ops.empty()) return out;
   for (const OpDef& op : checks::all_ops()) out.push_back(&op);
   return out;
 }
@@ -169,7 +182,7 @@ std::vector<const checks::OpDef*> select_ops(const OpOptions& options) {
   for (const std::string& word : patterns) {
     std::vector<const OpDef*> found;
     if (const OpDef* exact = find_in_scope(options, word))
-      found.push_back(exact);
+      found = with_variants(options, *exact);
     else
       for (const OpDef* op : ops_for(options, word))
         if (matches(word, op->signature.name)) found.push_back(op);
@@ -184,7 +197,7 @@ namespace {
 
 /// The ops of a selector that is a name or a pattern; none for a full case name.
 std::vector<const OpDef*> ops_of(const CaseOptions& options, const std::string& word) {
-  if (const OpDef* op = find_in_scope(options, word)) return {op};
+  if (const OpDef* op = find_in_scope(options, word)) return with_variants(options, *op);
   return is_pattern(word) ? ops_for(options, word) : std::vector<const OpDef*>{};
 }
 

@@ -25,7 +25,11 @@ Selection select_cases(const CaseOptions& options);
 /// The ops of options.words (names and patterns; none: all). Throws UsageError for an unknown op.
 std::vector<const checks::OpDef*> select_ops(const OpOptions& options);
 
-/// Every op that the options are about: those of the library, else the built-in ones.
+/// Whether it is a variant of a library's op: "softmax.tile128".
+bool is_variant(const checks::OpDef& op);
+
+/// Every op that the options are about: those of the library, with their variants where these are asked for, else the
+/// built-in ones.
 std::vector<const checks::OpDef*> ops_in_scope(const OpOptions& options);
 
 /// Parses one full case name, canonical or not. Throws UsageError.

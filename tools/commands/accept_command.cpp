@@ -139,16 +139,20 @@ ExitCode accept_command(const AcceptOptions& options) {
 ExitCode review_command(const ReviewOptions& options) {
   require_folder("review", options.baseline);
   if (!options.output.empty()) require_writable(options.output);
-  const std::vector<Review> reviews = reviews_of(options.baseline, chosen_pending(options.baseline, options.words));
+  std::vector<Review> reviews = reviews_of(options.baseline, chosen_pending(options.baseline, options.words));
+  if (options.tighten) std::erase_if(reviews, [](const Review& review) { return improvements(review).empty(); });
   if (options.json) {
     write_stdout(json_text(review_json(reviews)));
   } else {
     const Style style = stdout_style();
-    for (const Review& review : reviews) write_stdout(review_text(review, style));
+    for (const Review& review : reviews)
+      write_stdout(options.tighten ? tighten_text(review, options.baseline, style) : review_text(review, style));
   }
   if (!options.output.empty()) write_file(options.output, review_markdown(reviews));
   if (!reviews.empty()) return ExitCode::passed;
-  write_stderr("ampcheck: nothing to review: no pending file in '" + options.baseline + "'\n");
+  write_stderr(options.tighten ? "ampcheck: nothing to tighten: no pending file in '" + options.baseline +
+                                     "' is better than its accepted state, beyond chance\n"
+                               : "ampcheck: nothing to review: no pending file in '" + options.baseline + "'\n");
   return ExitCode::nothing_ran;
 }
 

@@ -45,74 +45,6 @@ Dtype dtype_of(const AuditOptions& options, AutocastDevice device) {
   return options.dtypes.front();
 }
 
-std::string ops_text(const std::set<std::string>& ops) {
-  std::string out;
-  for (const std::string& op : ops) out += (out.empty() ? "" : ", ") + op;
-  return out;
-}
-
-std::string error_text(double error) { return std::isfinite(error) ? rounded_decimal(error, 3) : "not finite"; }
-
-std::string bytes_text(const Change& change) {
-  const double ratio = static_cast<double>(change.bytes_after) / static_cast<double>(change.bytes_before) - 1;
-  return fmt::format("{:+.1f} % bytes moved", 100 * ratio);
-}
-
-std::string advice_text(const NetAudit& audit) {
-  std::string out = fmt::format("\nGradients err {} against fp64 (2-norm, relative); a batch moves {} bytes.\n",
-                                error_text(audit.error), grouped(audit.bytes));
-  if (audit.each.empty()) return out;
-  out += "One op in fp32, tried:\n";
-  for (std::size_t i = 0; i < std::min<std::size_t>(5, audit.each.size()); ++i) {
-    const Change& change = audit.each[i];
-    out += fmt::format("  {:<22} error {} to {}, {}\n", ops_text(change.ops), error_text(change.error_before),
-                       error_text(change.error_after), bytes_text(change));
-  }
-  if (!audit.ill) return out + "No change of the policy is needed.\n";
-  if (!audit.advice)
-    return out + fmt::format("No set of ops in fp32 cures what is wrong (sets tried: {}).\n", audit.tried);
-  return out +
-         fmt::format("The smallest change that cures what is wrong (sets tried: {}): {} in fp32, error {} to {}, {}.\n",
-                     audit.tried, ops_text(audit.advice->ops), error_text(audit.advice->error_before),
-                     error_text(audit.advice->error_after), bytes_text(*audit.advice));
-}
-
-std::string custom_text(const NetAudit& audit) {
-  std::string out = audit.custom.empty() ? "" : "\nCustom ops under custom_fwd, tried:\n";
-  for (const CustomTry& of : audit.custom) {
-    const std::string what =
-        fmt::format("{} {}", of.op, of.cast_inputs ? "cast_inputs=" + std::string(name(*of.cast_inputs)) : "as it is");
-    out += of.refused.empty()
-               ? fmt::format("  {:<34} computes in {}, gives {}, error {}\n", what, name(of.computes), name(of.gives),
-                             error_text(of.error))
-               : fmt::format("  {:<34} refused: {}\n", what, of.refused.substr(0, of.refused.find(" (")));
-  }
-  return out;
-}
-
-Json custom_json(const CustomTry& of) {
-  const bool ran = of.refused.empty();
-  return {{"op", of.op},
-          {"cast_inputs", of.cast_inputs ? Json(name(*of.cast_inputs)) : Json(nullptr)},
-          {"refused", of.refused},
-          {"computes", ran ? Json(name(of.computes)) : Json(nullptr)},
-          {"gives", ran ? Json(name(of.gives)) : Json(nullptr)},
-          {"error", ran ? json_number(of.error) : Json(nullptr)}};
-}
-
-Json change_json(const Change& change) {
-  return {{"ops", change.ops},
-          {"error_before", json_number(change.error_before)},
-          {"error_after", json_number(change.error_after)},
-          {"bytes_before", change.bytes_before},
-          {"bytes_after", change.bytes_after}};
-}
-
-RulesAudit own_rules(AutocastDevice device) {
-  const auto subject = built_in_autocast(device);
-  return audit_rules(*subject, autocast_list("", device), device);
-}
-
 /// The program's own autocast, or `program`, which is one.
 ExitCode audit_rules_command(const AuditOptions& options, const std::string& program) {
   const AutocastDevice device = list_device("--device", options.autocast.device);
@@ -155,25 +87,14 @@ ExitCode audit_net_command(const AuditOptions& options, const std::string& word)
   subject.seed = options.first_seed;
   subject.batches = options.autocast.batches;
   subject.scale = options.autocast.scale;
-  NetAudit audit = as_usage([&] { return checks::autocast::audit_net(subject); });
-  audit.results.add(own_rules(subject.device).results);
+  const NetAudit audit = audit_net_and_rules(subject);
   const std::string heading =
       fmt::format("{} in {}, autocast of {}", subject.net.name, name(subject.dtype), subject.list.title);
   if (options.json) {
     Json out = head_json(audit.results, "net", word, subject.list.title);
     out["dtype"] = name(subject.dtype);
-    out["batches"] = subject.batches;
-    out["scale"] = audit.scale;
-    out["halved"] = audit.halved;
-    out["error"] = json_number(audit.error);
-    out["bytes"] = audit.bytes;
-    out["held"] = audit.held;
     out["ops"] = rows_json(audit.rows);
-    out["tried"] = Json::array();
-    for (const Change& change : audit.each) out["tried"].push_back(change_json(change));
-    out["custom"] = Json::array();
-    for (const CustomTry& of : audit.custom) out["custom"].push_back(custom_json(of));
-    out["advice"] = audit.advice ? change_json(*audit.advice) : Json(nullptr);
+    add_net_json(out, audit, subject.batches);
     write_stdout(json_text(out));
   } else {
     const Style style = stdout_style();
@@ -195,8 +116,12 @@ ExitCode audit_autocast_command(AuditOptions options) {
   if (words.empty()) return audit_rules_command(options, "");
   if (words.size() > 2)
     throw UsageError("[audit autocast] got '" + words[2] +
-                     "' too, want a net, a net's TOML file, a trace, a list of ops, or one or two of torch's lists");
+                     "' too, want a net, a net's TOML file, a trace and its net, a list of ops, or one or two of "
+                     "torch's lists");
   const std::string& word = words.front();
+  if (words.size() == 2 && !named_list(word, options.autocast.torch, options.autocast.device) &&
+      std::filesystem::is_regular_file(word) && is_trace(read_bytes(word, "audit autocast")))
+    return audit_autocast_trace(options, word, words.back());
   if (words.size() == 2 || named_list(word, options.autocast.torch, options.autocast.device))
     return audit_op_lists(options, words);
   if (is_net_name(word)) return audit_net_command(options, word);
@@ -212,7 +137,7 @@ ExitCode audit_autocast_command(AuditOptions options) {
   require_readable(word);
   const std::string bytes = as_usage([&] { return read_bytes(word, "audit autocast"); });
   if (is_net(word, bytes)) return audit_net_command(options, word);
-  if (is_trace(bytes)) return audit_autocast_trace(options, word);
+  if (is_trace(bytes)) return audit_autocast_trace(options, word, "");
   return audit_op_lists(options, words);
 }
 

@@ -37,6 +37,19 @@ std::string dtypes_text(const std::vector<Dtype>& dtypes) {
   return out.empty() ? "-" : out;
 }
 
+std::string ops_text(const std::set<std::string>& ops) {
+  std::string out;
+  for (const std::string& op : ops) out += (out.empty() ? "" : ", ") + op;
+  return out;
+}
+
+std::string error_text(double error) { return std::isfinite(error) ? rounded_decimal(error, 3) : "not finite"; }
+
+std::string bytes_text(const Change& change) {
+  const double ratio = static_cast<double>(change.bytes_after) / static_cast<double>(change.bytes_before) - 1;
+  return fmt::format("{:+.1f} % bytes moved", 100 * ratio);
+}
+
 const char* bits_text(Bits bits) { return bits == Bits::same ? "same" : bits == Bits::differ ? "DIFFER" : "-"; }
 
 }  // namespace
@@ -143,6 +156,80 @@ Json rows_json(const std::vector<OpRow>& rows) {
                                                           : "not compared"}});
   }
   return out;
+}
+
+std::string advice_text(const NetAudit& audit) {
+  std::string out = fmt::format("\nGradients err {} against fp64 (2-norm, relative); a batch moves {} bytes.\n",
+                                error_text(audit.error), grouped(audit.bytes));
+  if (audit.each.empty()) return out;
+  out += "One op in fp32, tried:\n";
+  for (std::size_t i = 0; i < std::min<std::size_t>(5, audit.each.size()); ++i) {
+    const Change& change = audit.each[i];
+    out += fmt::format("  {:<22} error {} to {}, {}\n", ops_text(change.ops), error_text(change.error_before),
+                       error_text(change.error_after), bytes_text(change));
+  }
+  if (audit.suspected && audit.advice)
+    return out + fmt::format(
+                     "With these weights nothing goes wrong yet. What went wrong in the run, in fp32: {}, error "
+                     "{} to {}, {}.\n",
+                     ops_text(audit.advice->ops), error_text(audit.advice->error_before),
+                     error_text(audit.advice->error_after), bytes_text(*audit.advice));
+  if (!audit.ill) return out + "No change of the policy is needed.\n";
+  if (!audit.advice)
+    return out + fmt::format("No set of ops in fp32 cures what is wrong (sets tried: {}).\n", audit.tried);
+  return out +
+         fmt::format("The smallest change that cures what is wrong (sets tried: {}): {} in fp32, error {} to {}, {}.\n",
+                     audit.tried, ops_text(audit.advice->ops), error_text(audit.advice->error_before),
+                     error_text(audit.advice->error_after), bytes_text(*audit.advice));
+}
+
+std::string custom_text(const NetAudit& audit) {
+  std::string out = audit.custom.empty() ? "" : "\nCustom ops under custom_fwd, tried:\n";
+  for (const CustomTry& of : audit.custom) {
+    const std::string what =
+        fmt::format("{} {}", of.op, of.cast_inputs ? "cast_inputs=" + std::string(name(*of.cast_inputs)) : "as it is");
+    out += of.refused.empty()
+               ? fmt::format("  {:<34} computes in {}, gives {}, error {}\n", what, name(of.computes), name(of.gives),
+                             error_text(of.error))
+               : fmt::format("  {:<34} refused: {}\n", what, of.refused.substr(0, of.refused.find(" (")));
+  }
+  return out;
+}
+
+namespace {
+
+Json custom_json(const CustomTry& of) {
+  const bool ran = of.refused.empty();
+  return {{"op", of.op},
+          {"cast_inputs", of.cast_inputs ? Json(name(*of.cast_inputs)) : Json(nullptr)},
+          {"refused", of.refused},
+          {"computes", ran ? Json(name(of.computes)) : Json(nullptr)},
+          {"gives", ran ? Json(name(of.gives)) : Json(nullptr)},
+          {"error", ran ? json_number(of.error) : Json(nullptr)}};
+}
+
+Json change_json(const Change& change) {
+  return {{"ops", change.ops},
+          {"error_before", json_number(change.error_before)},
+          {"error_after", json_number(change.error_after)},
+          {"bytes_before", change.bytes_before},
+          {"bytes_after", change.bytes_after}};
+}
+
+}  // namespace
+
+void add_net_json(Json& out, const NetAudit& audit, int batches) {
+  out["batches"] = batches;
+  out["scale"] = audit.scale;
+  out["halved"] = audit.halved;
+  out["error"] = json_number(audit.error);
+  out["bytes"] = audit.bytes;
+  out["held"] = audit.held;
+  out["tried"] = Json::array();
+  for (const Change& change : audit.each) out["tried"].push_back(change_json(change));
+  out["custom"] = Json::array();
+  for (const CustomTry& of : audit.custom) out["custom"].push_back(custom_json(of));
+  out["advice"] = audit.advice ? change_json(*audit.advice) : Json(nullptr);
 }
 
 }  // namespace ampcheck::tools

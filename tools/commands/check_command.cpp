@@ -19,6 +19,7 @@
 #include "tools/commands/check_run.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/run_facts.h"
+#include "tools/gate/gate_run.h"
 #include "tools/report/foreign_file.h"
 #include "tools/report/progress.h"
 #include "tools/report/reports.h"
@@ -26,6 +27,7 @@
 #include "tools/report/shell_word.h"
 #include "tools/workers/interrupt.h"
 #include "tools/workers/isolation.h"
+#include "tools/workers/runner.h"
 
 namespace ampcheck::tools {
 
@@ -43,8 +45,10 @@ ExitCode write_results(const CheckOptions& options, const Report& report, const 
       code = ExitCode::not_written;
     }
   };
-  attempt(
-      [&] { write_stdout(options.json ? json_report(report, facts) : console_report(report, facts, stdout_style())); });
+  attempt([&] {
+    write_stdout(options.json ? json_report(report, facts)
+                              : console_report(report, facts, stdout_style()) + variants_text(facts.variants));
+  });
   for (const ReportFile& file : options.reports) attempt([&] { write_file(file.path, file.text(report, facts)); });
   return code;
 }
@@ -233,8 +237,10 @@ ExitCode check_with(const CheckOptions& given, const MergedRun* merged) {
       write_stderr("ampcheck: a part is not done; the same command, with the same --run-file, goes on\n");
     write_results(options, journal.interrupted(), known);
   });
+  if (options.variants) take_kernels_apart(options.plugin_ops, options, options.device);
   Selection selection = select_cases(options);
   planned = facts.planned = selection.cases.size();
+  if (!selection.cases.empty()) require_variants(options, selection);
   if (selection.cases.empty()) {
     write_stderr(nothing_selected(options));
     const ExitCode written =
@@ -250,6 +256,11 @@ ExitCode check_with(const CheckOptions& given, const MergedRun* merged) {
   take_part(options, selection, files);
   if (merged == nullptr) planned = facts.planned = selection.cases.size();
   const Report report = run(options, selection, guard.flag(), journal, files);
+  if (options.variants && !files.part && !report.interrupted) {
+    checks::RunOptions again = run_options(options);
+    again.cancel = guard.flag();
+    facts.variants = variant_classes(profiled(selection, report, again));
+  }
   guard.finish();
   const ExitCode written = write_results(options, report, facts);
   if (options.silent && guard.interrupted()) return ExitCode::incomplete;

@@ -1,130 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
-// `check --engine mpi`: ranks of one job share the cases through a folder. Each takes a part that nobody has, again and
-// again; rank 0 reports. No call of MPI is made, so that a rank that dies takes nobody along.
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <chrono>
-#include <cstring>
+// `check --engine mpi`: ranks of one job share the cases (tools/commands/rank_parts.h).
 #include <filesystem>
-#include <thread>
 
 #include "src/error.h"
 #include "src/parallel.h"
-#include "tools/choose/shard_choice.h"
 #include "tools/commands/check_run.h"
 #include "tools/commands/commands.h"
-#include "tools/report/output.h"
+#include "tools/commands/rank_parts.h"
 #include "tools/report/shell_word.h"
 
 namespace ampcheck::tools {
 
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr int kParts = 16;        ///< the same however many ranks there are, so that any number of them may go on
-constexpr int kMostAttempts = 2;  ///< that ranks may die of one part
-
-/// The claim on one part: a file that is locked while a rank works on it, and says how often one began and if it is
-/// done. A lock goes with its process.
-class Claim {
- public:
-  Claim(const std::string& folder, int part) : path_(fmt::format("{}/part{:02}.claim", folder, part)) {
-    file_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (file_ < 0) fail();
-    busy_ = flock(file_, LOCK_EX | LOCK_NB) != 0;
-    if (busy_ && errno != EWOULDBLOCK) fail();
-    char buffer[256];
-    const ssize_t got = busy_ ? 0 : pread(file_, buffer, sizeof buffer, 0);
-    text_.assign(buffer, static_cast<std::size_t>(got > 0 ? got : 0));
-  }
-  ~Claim() { close(file_); }
-  Claim(const Claim&) = delete;
-  Claim& operator=(const Claim&) = delete;
-
-  bool busy() const { return busy_; }  ///< another rank works on it
-  bool done() const { return text_.find("done") != text_.npos; }
-  std::size_t attempts() const {
-    std::size_t out = 0;
-    for (std::size_t at = 0; (at = text_.find("begun", at)) != text_.npos; ++at) ++out;
-    return out;
-  }
-  bool given_up() const { return !busy_ && !done() && attempts() >= kMostAttempts; }
-  void begin(int rank) { append(fmt::format("begun by rank {}\n", rank)); }
-  void end() { append("done\n"); }
-  void forget() {
-    if (ftruncate(file_, 0) != 0) fail();
-    text_.clear();
-  }
-
- private:
-  void append(const std::string& line) {
-    text_ += line;
-    if (pwrite(file_, text_.data(), text_.size(), 0) != static_cast<ssize_t>(text_.size())) fail();
-  }
-  [[noreturn]] void fail() const {
-    throw WriteError(fmt::format("[--engine] cannot write '{}': {}", path_, std::strerror(errno)));
-  }
-
-  std::string path_, text_;
-  int file_ = -1;
-  bool busy_ = false;
-};
-
-/// Ranks that ended in a job before this one say nothing of it.
-void forget_earlier_jobs(const std::string& folder) {
-  for (int part = 1; part <= kParts; ++part)
-    if (Claim claim(folder, part); !claim.busy() && !claim.done()) claim.forget();
-}
-
-std::string part_file(const std::string& folder, int part) { return fmt::format("{}/part{:02}.run", folder, part); }
-
-/// What a look at all parts found.
-struct Round {
-  int taken = 0, busy = 0, given_up = 0;
-  ExitCode code = ExitCode::passed;  ///< not passed: this rank is to end
-};
-
-Round take_parts(const CheckOptions& options, const ShardChoice& rank) {
-  Round out;
-  for (int i = 0; i < kParts; ++i) {
-    const int part = (i + (rank.shard - 1) * kParts / rank.shards) % kParts + 1;  // ranks begin apart
-    Claim claim(options.run_file, part);
-    out.busy += claim.busy();
-    out.given_up += claim.given_up();
-    if (claim.busy() || claim.done() || claim.given_up()) continue;
-    if (claim.attempts() > 0)
-      write_stderr(fmt::format("ampcheck: part {} of {} goes on in rank {}: the rank that had it ended\n", part, kParts,
-                               rank.shard - 1));
-    claim.begin(rank.shard - 1);
-    CheckOptions own = options;
-    own.ranks = false;
-    own.silent = true;
-    own.reports.clear();
-    own.shard = part;
-    own.shards = kParts;
-    own.run_file = part_file(options.run_file, part);
-    out.code = check_with(own, nullptr);
-    if (out.code != ExitCode::passed && out.code != ExitCode::findings && out.code != ExitCode::nothing_ran) return out;
-    out.code = ExitCode::passed;
-    claim.end();
-    ++out.taken;
-  }
-  return out;
-}
-
 /// Rank 0: the report of all parts, as merge gives it.
 ExitCode report_all(const CheckOptions& options) {
   MergedRun merged;
   bool first = true;
-  for (int part = 1; part <= kParts; ++part) {
+  for (int part = 1; part <= kRankParts; ++part) {
     const std::string path = part_file(options.run_file, part);
-    if (!fs::exists(path)) continue;
+    if (!std::filesystem::exists(path)) continue;
     std::size_t torn = 0;
     const RunHeader header = read_run_file(path, merged.kept, torn);
     if (first) merged.header = header;
@@ -141,49 +37,25 @@ ExitCode report_all(const CheckOptions& options) {
 }  // namespace
 
 ExitCode check_in_ranks(const CheckOptions& options) {
-  if (options.run_file.empty())
-    throw UsageError(
-        "[--engine] got mpi without --run-file FOLDER, want a folder that all ranks see: parts and results are kept "
-        "there");
-  if (options.shards > 1 || options.time_budget > 0 || !options.journal.empty())
+  if (!options.run_file.empty() && (options.shards > 1 || options.time_budget > 0 || !options.journal.empty()))
     throw UsageError(
         "[--engine] got mpi beside --shard, --time-budget or --journal, want mpi alone: ranks share the cases");
-  const ShardChoice rank = rank_of_job();
-  std::error_code error;
-  fs::create_directories(options.run_file, error);
-  if (!fs::is_directory(options.run_file, error))
-    throw UsageError("[--engine] got --run-file '" + options.run_file +
-                     "', which is no folder, want one that all ranks see");
-  CheckOptions own = options;
-  if (own.jobs == 0) own.jobs = std::max(1, threads() / ranks_of_this_machine(rank.shards));
-  const bool reports = rank.shard == 1;
-  if (reports) {
-    write_stderr(fmt::format("ampcheck: {} rank{} ({}); if the job is ended, the same command goes on\n", rank.shards,
-                             rank.shards == 1 ? "" : "s", rank.origin));
-    forget_earlier_jobs(options.run_file);
-  }
-  Round round;
-  do {
-    round = take_parts(own, rank);
-    if (round.code != ExitCode::passed) break;
-    if (round.taken == 0 && round.busy > 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  } while (round.taken > 0 || (reports && round.busy > 0));
-  if (!reports) return round.code == ExitCode::incomplete ? ExitCode::passed : round.code;
-  if (round.code != ExitCode::passed && round.code != ExitCode::incomplete) return round.code;
-  const auto say_how_to_go_on = [&] {
-    const std::string folder = shell_word(options.run_file);
-    write_stderr(
-        fmt::format("ampcheck: not all parts are done; the same command, with --run-file {}, goes on, and "
-                    "ampcheck merge {}/part*.run reports what there is\n",
-                    folder, folder));
+  const auto part = [&](int number, int jobs) {
+    CheckOptions own = options;
+    own.jobs = jobs;
+    own.ranks = false;
+    own.silent = true;
+    own.reports.clear();
+    own.shard = number;
+    own.shards = kRankParts;
+    own.run_file = part_file(options.run_file, number);
+    return check_with(own, nullptr);
   };
-  if (round.code == ExitCode::incomplete) {  // a signal: what starts the ranks may kill them any time now
-    say_how_to_go_on();
-    return round.code;
-  }
-  const ExitCode code = report_all(options);
-  if (round.given_up > 0) say_how_to_go_on();
-  return round.given_up > 0 ? worse(code, ExitCode::incomplete) : code;
+  return share_parts({.folder = options.run_file,
+                      .what_there = "ampcheck merge " + shell_word(options.run_file) + "/part*.run",
+                      .part = part,
+                      .report = [&] { return report_all(options); }},
+                     options.jobs);
 }
 
 }  // namespace ampcheck::tools

@@ -12,8 +12,10 @@
 #include "src/parallel.h"
 #include "tools/choose/check_plan.h"
 #include "tools/choose/device_choice.h"
+#include "tools/choose/plugins.h"
 #include "tools/choose/selection.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/gate_with.h"
 #include "tools/commands/run_facts.h"
 #include "tools/gate/ci.h"
 #include "tools/gate/dates.h"
@@ -28,18 +30,11 @@ namespace ampcheck::tools {
 
 namespace {
 
+/// Whether --base names a library, and no record of a run.
+bool is_build(const std::string& base) { return !base.empty() && is_library(base) && !base.ends_with(".json"); }
+
 constexpr const char* kShapes[] = {"all", "first", "standard", "own"};
 constexpr const char* kSets[] = {"quick", "standard", "all"};
-
-/// Which cases a run was asked for, in words: where these are the same, so are the cases of an op.
-std::string settings_of(const KernelGateOptions& o) {
-  std::string out = fmt::format("regimes {}, shapes {}, seeds {} from {}", kSets[static_cast<int>(o.set)],
-                                kShapes[static_cast<int>(o.shapes.kind)], o.seeds, o.first_seed);
-  for (const auto& [symbol, extent] : o.shapes.extents) out += fmt::format(", {}={}", symbol, extent);
-  for (const Dtype dtype : o.dtypes) out += std::string(", ") + name(dtype);
-  out += o.real == RealTensors::off ? ", no real tensors" : o.real == RealTensors::only ? ", real tensors only" : "";
-  return out + (o.inputs.empty() ? "" : ", own inputs");
-}
 
 /// Cases that are named leave the others of their op out.
 bool takes_whole_ops(const KernelGateOptions& options) {
@@ -167,7 +162,7 @@ struct Outcome {
 };
 
 Outcome judged(const KernelGateOptions& options, const Selection& selection, const States& states,
-               const std::atomic<bool>* cancel) {
+               const std::atomic<bool>* cancel, const KnownRun& known) {
   Outcome out;
   out.ladder = {settings_of(options),
                 takes_whole_ops(options),
@@ -177,10 +172,13 @@ Outcome judged(const KernelGateOptions& options, const Selection& selection, con
                 options.min_power};
   ProgressLine progress;
   std::size_t failed = 0;
-  out.run = gate_run(options, selection, cancel, [&](std::size_t done, std::size_t all, const CaseResult& last) {
-    failed += convicts(last.verdict);
-    progress.show(done, all, failed, last.op);
-  });
+  out.run = gate_run(
+      options, selection, cancel,
+      [&](std::size_t done, std::size_t all, const CaseResult& last) {
+        failed += convicts(last.verdict);
+        progress.show(done, all, failed, last.op);
+      },
+      known);
   std::vector<std::optional<checks::zoo::DetectionPower>> power;
   for (const GatedOp& op : out.run.ops) {
     out.before.push_back(states.find(op.op->signature.name));
@@ -225,14 +223,18 @@ ExitCode written(const KernelGateOptions& options, const Outcome& outcome, const
   attempt([&] {
     if (!options.json) {
       const Style style = stdout_style();
-      write_stdout(gate_text(outcome.gates, style) + failures_text(outcome.gates, facts, style) + "\n" +
-                   last_line(options, code, pending) +
+      write_stdout(gate_text(outcome.gates, style) + speeds_text(outcome.gates, style) + variants_text(facts.variants) +
+                   failures_text(outcome.gates, facts, style) + "\n" + last_line(options, code, pending) +
                    fmt::format("Exit code {}: {}\n", static_cast<int>(code), words_of(code)));
       return;
     }
-    Json json = {{"schema", "ampcheck.gate/1"}, {"exit_code", static_cast<int>(code)},
-                 {"arch", outcome.run.arch},    {"settings", outcome.ladder.settings},
-                 {"pending", pending},          {"ops", gate_json(outcome.gates)}};
+    Json json = {{"schema", "ampcheck.gate/1"},
+                 {"exit_code", static_cast<int>(code)},
+                 {"arch", outcome.run.arch},
+                 {"settings", outcome.ladder.settings},
+                 {"pending", pending},
+                 {"ops", gate_json(outcome.gates)},
+                 {"variants", variants_json(facts.variants)}};
     write_stdout(json_text(json));
   });
   for (const ReportFile& file : options.reports)
@@ -246,6 +248,14 @@ void require_options(const KernelGateOptions& options) {
   if (options.baseline.empty() && options.base.empty() && options.record.empty())
     throw UsageError(
         "[gate] got neither --baseline nor --base, want one of them: a folder of accepted states, or another build");
+  if (options.ranks == options.run_file.empty())
+    throw UsageError(options.ranks ? "[--engine] got mpi without --run-file FOLDER, want a folder that all ranks see: "
+                                     "parts and results are kept there"
+                                   : "[--run-file] got a folder without --engine mpi, want both");
+  if (options.ranks && options.time_budget > 0)
+    throw UsageError("[--engine] got mpi beside --time-budget, want mpi alone: ranks share the cases");
+  if (options.strict_speed && !is_build(options.base))
+    throw UsageError("[--strict-perf] got no library in --base, want one to be timed beside");
   if (!options.today.empty() && !is_date(options.today))
     throw UsageError("[--today] got '" + options.today + "', want a day, as 2026-12-31");
   require_reports(options.reports, options.json, {{"--record", options.record}});
@@ -258,18 +268,33 @@ ExitCode gate_command(const KernelGateOptions& given) {
   KernelGateOptions options = given;
   require_options(options);
   take_kernels_apart(options.plugin_ops, options, options.device);
+  return options.ranks ? gate_in_ranks(options) : gate_with(options, {});
+}
+
+std::string settings_of(const KernelGateOptions& o) {
+  std::string out = fmt::format("regimes {}, shapes {}, seeds {} from {}", kSets[static_cast<int>(o.set)],
+                                kShapes[static_cast<int>(o.shapes.kind)], o.seeds, o.first_seed);
+  for (const auto& [symbol, extent] : o.shapes.extents) out += fmt::format(", {}={}", symbol, extent);
+  for (const Dtype dtype : o.dtypes) out += std::string(", ") + name(dtype);
+  out += o.real == RealTensors::off ? ", no real tensors" : o.real == RealTensors::only ? ", real tensors only" : "";
+  return out + (o.inputs.empty() ? "" : ", own inputs");
+}
+
+ExitCode gate_with(const KernelGateOptions& options, const KnownRun& known) {
   RunFacts facts = begin_run(options, options);
   Selection selection = select_cases(options);
   if (selection.cases.empty()) {
     write_stderr(nothing_selected(options));
     return ExitCode::nothing_ran;
   }
+  require_variants(options, selection);
   const bool all_certified = drop_uncertified(selection);
   facts.planned = selection.cases.size();
   InterruptGuard guard([] {});
   const bool recording = options.baseline.empty() && options.base.empty();
   const States states(options, recording ? Selection() : selection, settings_of(options), guard.flag());
-  Outcome outcome = judged(options, selection, states, guard.flag());
+  Outcome outcome = judged(options, selection, states, guard.flag(), known);
+  if (is_build(options.base)) add_speeds(options, outcome.gates, guard.flag());
   guard.finish();
   if (guard.interrupted()) end_by_signal();
   std::size_t pending = 0;
@@ -283,6 +308,7 @@ ExitCode gate_command(const KernelGateOptions& given) {
   ExitCode code = code_of(outcome.run, outcome.gates, facts.planned);
   if (!all_certified) code = worse(code, ExitCode::usage);
   add_gate_lines(outcome.gates, facts);
+  if (options.variants) facts.variants = variant_classes(outcome.run.ops);
   return worse(code, written(options, outcome, facts, code, pending));
 }
 

@@ -50,7 +50,7 @@ class TrainRun {
   void open_trace() {
     if (options_.record.empty()) return;
     if (trainer_.steps() > 0) as_usage([&] { require_trace_of(options_.record, trainer_); });
-    trace_.emplace(options_.record, trainer_, options_.steps, trainer_.steps() > 0);
+    trace_.emplace(options_.record, trainer_, options_.steps, trainer_.steps() > 0, options_.config);
     trainer_.watch()->listen(
         [&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role, const TensorStats& stats) {
           trace_->tensor(e, key, tally, role, stats);

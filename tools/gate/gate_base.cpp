@@ -82,4 +82,44 @@ std::vector<Baseline> base_states(const KernelGateOptions& options, const Select
   return states_of(gate_run(options, base, cancel, nullptr), settings);
 }
 
+namespace {
+
+/// The op as its library has it: in this process, as the base's is.
+const checks::OpDef& own_of(const checks::OpDef& op) {
+  for (const checks::OpDef& own : checks::load_plugin(op.plugin).ops)
+    if (own.signature.name == op.signature.name) return own;
+  return op;
+}
+
+/// Cases that neither crashed nor hung, and were judged whole.
+std::vector<OpCall> timed_cases(const GatedOp& op) {
+  std::vector<OpCall> out;
+  for (const OpCall& call : op.calls)
+    if (op.cases.contains(call.str(op.op->signature))) out.push_back(call);
+  return out;
+}
+
+}  // namespace
+
+void add_speeds(const KernelGateOptions& options, std::vector<OpGate>& gates, const std::atomic<bool>* cancel) {
+  checks::RunOptions run;
+  run.device = options.device;
+  run.jobs = 1;
+  run.relations = false;
+  run.explain = false;
+  run.cancel = cancel;
+  for (OpGate& gate : gates) {
+    const checks::OpDef& op = *gate.op->op;
+    gate.speed = checks::measure_speed(counterpart(op, options.base), own_of(op), timed_cases(*gate.op), run);
+    if (!options.strict_speed) continue;
+    for (const auto& [pass, speed] :
+         {std::pair{"forward", &gate.speed->forward}, std::pair{"backward", &gate.speed->backward}})
+      if (speed->pace == checks::Pace::slow)
+        gate.failures.push_back(
+            fmt::format("{} is slower: {:.2f} times the base's time, {:.2f} to {:.2f} in 99 % of "
+                        "the resamples (--strict-perf)",
+                        pass, speed->ratio, speed->low, speed->high));
+  }
+}
+
 }  // namespace ampcheck::tools

@@ -8,6 +8,7 @@
 
 #include "tools/gate/baseline.h"
 #include "tools/gate/gate_run.h"
+#include "tools/gate/ladder.h"
 
 namespace ampcheck::tools {
 
@@ -22,5 +23,8 @@ std::vector<Baseline> read_record(const std::string& path);
 /// that has not these ops or has other signatures.
 std::vector<Baseline> base_states(const KernelGateOptions& options, const Selection& selection,
                                   const std::string& settings, const std::atomic<bool>* cancel);
+
+/// The speed of each op beside the library of --base, which has it; with --strict-perf one that is slower fails.
+void add_speeds(const KernelGateOptions& options, std::vector<OpGate>& gates, const std::atomic<bool>* cancel);
 
 }  // namespace ampcheck::tools

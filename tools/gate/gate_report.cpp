@@ -60,6 +60,40 @@ std::string gate_text(const std::vector<OpGate>& gates, const Style& style) {
   return out;
 }
 
+namespace {
+
+std::string speed_text(const checks::Speed& speed) {
+  if (speed.cases == 0) return "-";
+  return fmt::format("{:<6} {:.2f} ({:.2f} to {:.2f})", checks::name(speed.pace), speed.ratio, speed.low, speed.high);
+}
+
+Json speed_json(const checks::Speed& speed) {
+  return {{"pace", checks::name(speed.pace)},
+          {"ratio", json_number(speed.ratio)},
+          {"low", json_number(speed.low)},
+          {"high", json_number(speed.high)},
+          {"base_seconds", json_number(speed.seconds[0])},
+          {"seconds", json_number(speed.seconds[1])},
+          {"cases", speed.cases}};
+}
+
+}  // namespace
+
+std::string speeds_text(const std::vector<OpGate>& gates, const Style& style) {
+  std::size_t width = 8;
+  for (const OpGate& gate : gates) width = std::max(width, gate.op->op->signature.name.size());
+  std::string out;
+  for (const OpGate& gate : gates) {
+    if (!gate.speed) continue;
+    if (out.empty())
+      out = fmt::format("\n  {}{:<{}}  {:<28}{}{}\n", style.bold, "time / base", width + 3, "forward", "backward",
+                        style.reset);
+    out += fmt::format("  {:<{}}  {:<28}{}\n", gate.op->op->signature.name, width + 3, speed_text(gate.speed->forward),
+                       speed_text(gate.speed->backward));
+  }
+  return out;
+}
+
 Json gate_json(const std::vector<OpGate>& gates) {
   Json out = Json::array();
   for (const OpGate& gate : gates) {
@@ -76,10 +110,13 @@ Json gate_json(const std::vector<OpGate>& gates) {
                   {"not_run", gate.missing},
                   {"notes", gate.notes},
                   {"power", nullptr},
+                  {"speed", nullptr},
                   {"tensors", Json::array()},
                   {"findings", Json::array()}};
     if (gate.power)
       entry["power"] = {{"defects", gate.power->defects}, {"found", gate.power->found}, {"missed", gate.power->missed}};
+    if (gate.speed)
+      entry["speed"] = {{"forward", speed_json(gate.speed->forward)}, {"backward", speed_json(gate.speed->backward)}};
     for (const GatedTensorChange& t : gate.tensors)
       entry["tensors"].push_back({{"tensor", t.tensor},
                                   {"changed", t.change.changed},

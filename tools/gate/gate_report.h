@@ -13,6 +13,8 @@ namespace ampcheck::tools {
 
 /// A table with a line for each op, and below what is to be said of those that changed. `verbose`: of all.
 std::string gate_text(const std::vector<OpGate>& gates, const Style& style);
+/// A line for each op that was timed beside another library; empty: none was.
+std::string speeds_text(const std::vector<OpGate>& gates, const Style& style);
 /// ampcheck.gate/1, but for what the caller adds.
 Json gate_json(const std::vector<OpGate>& gates);
 
@@ -22,6 +24,11 @@ struct Review {
   bool accepted = false;  ///< there is an accepted state
   Baseline was, now;
 };
+
+/// Tensors whose errors became smaller beyond chance, as "y was worse: ..."; none where others became larger.
+std::vector<std::string> improvements(const Review& review);
+/// What --tighten proposes of an op; empty: nothing.
+std::string tighten_text(const Review& review, const std::string& folder, const Style& style);
 
 /// Cases that are in one state alone, and tensors whose numbers or bits differ: "rms 0.31 -> 0.52 ulp".
 std::string review_text(const Review& review, const Style& style);

@@ -37,6 +37,7 @@ class Profiles {
     kept_[{&op, result.name}] = std::move(profile);
     return result;
   }
+  void put(const Key& key, checks::CaseProfile profile) { kept_[key] = std::move(profile); }
   checks::CaseProfile* find(const Key& key) {
     const auto at = kept_.find(key);
     return at == kept_.end() ? nullptr : &at->second;
@@ -100,7 +101,8 @@ void profile_here(const Selection& selection, const Report& report, const checks
     for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
       const checks::Case& item = selection.cases[i];
       const auto at = results.find(item.op->signature.name + " " + item.call.str(item.op->signature));
-      if (at == results.end() || !ran_whole(*at->second)) continue;
+      if (at == results.end() || !ran_whole(*at->second) || profiles.find({item.op, at->second->name}) != nullptr)
+        continue;
       try {
         profiles.run(*item.op, item.call, run);
       } catch (const checks::Interrupted&) {
@@ -111,12 +113,12 @@ void profile_here(const Selection& selection, const Report& report, const checks
 }
 
 /// Profiles and findings by op, in the order of the selection.
-void sort_by_op(const Selection& selection, Profiles& profiles, GateRun& out) {
+void sort_by_op(const Selection& selection, Profiles& profiles, const Report& report, std::vector<GatedOp>& ops) {
   std::map<const checks::OpDef*, std::size_t> place;
   for (const checks::Case& item : selection.cases) {
-    const auto [at, fresh] = place.try_emplace(item.op, out.ops.size());
-    if (fresh) out.ops.emplace_back().op = item.op;
-    GatedOp& gated = out.ops[at->second];
+    const auto [at, fresh] = place.try_emplace(item.op, ops.size());
+    if (fresh) ops.emplace_back().op = item.op;
+    GatedOp& gated = ops[at->second];
     gated.calls.push_back(item.call);
     const std::string name = item.call.str(item.op->signature);
     if (checks::CaseProfile* profile = profiles.find({item.op, name}))
@@ -124,8 +126,8 @@ void sort_by_op(const Selection& selection, Profiles& profiles, GateRun& out) {
     else
       ++gated.unprofiled;
   }
-  for (const CaseResult& result : out.report.cases)
-    for (GatedOp& gated : out.ops)
+  for (const CaseResult& result : report.cases)
+    for (GatedOp& gated : ops)
       if (convicts(result.verdict) && result.op == gated.op->signature.name) gated.convicted.push_back(&result);
 }
 
@@ -145,7 +147,8 @@ std::string arch_of(Device device) {
 }
 
 GateRun gate_run(const KernelGateOptions& options, const Selection& selection, const std::atomic<bool>* cancel,
-                 const std::function<void(std::size_t, std::size_t, const CaseResult&)>& progress) {
+                 const std::function<void(std::size_t, std::size_t, const CaseResult&)>& progress,
+                 const KnownRun& known) {
   GateRun out;
   out.arch = arch_of(options.device);
   Profiles profiles;
@@ -167,10 +170,78 @@ GateRun gate_run(const KernelGateOptions& options, const Selection& selection, c
       own.first = how.first;
       return profiles.run(op, call, own);
     };
+  if (known.part) run.explain = run.aim = false;
+  if (known.find != nullptr || known.keep != nullptr)
+    run.run = [inner = run.run, &known](const checks::OpDef& op, const OpCall& call, const checks::How& how) {
+      if (known.find != nullptr)
+        if (auto result = known.find(op, call.str(op.signature), how)) return std::move(*result);
+      CaseResult result = inner(op, call, how);
+      if (known.keep != nullptr) known.keep(result, how);
+      return result;
+    };
+  for (const checks::Case& item : selection.cases) {
+    const std::string name = item.call.str(item.op->signature);
+    if (const auto at = known.profiles.find(name); at != known.profiles.end())
+      profiles.put({item.op, name}, at->second);
+  }
   out.report = run_selection(selection, run);
   if (elsewhere) profile_here(selection, out.report, plain, profiles);
-  sort_by_op(selection, profiles, out);
+  sort_by_op(selection, profiles, out.report, out.ops);
   return out;
+}
+
+std::vector<GatedOp> profiled(const Selection& selection, const Report& report, const checks::RunOptions& run) {
+  Profiles profiles;
+  profile_here(selection, report, run, profiles);
+  std::vector<GatedOp> out;
+  sort_by_op(selection, profiles, report, out);
+  return out;
+}
+
+std::vector<VariantClasses> variant_classes(const std::vector<GatedOp>& ops) {
+  using Bits = std::map<std::string, std::map<std::string, std::string>>;  // by case without the op's name, by tensor
+  const auto bits_of = [](const GatedOp& op) {
+    Bits out;
+    for (const auto& [name, profile] : op.cases)
+      for (const auto& [tensor, p] : profile.tensors) out[name.substr(name.find('('))][tensor] = p.bits;
+    return out;
+  };
+  std::vector<VariantClasses> out;
+  for (const GatedOp& own : ops) {
+    const std::string& name = own.op->signature.name;
+    if (is_variant(*own.op)) continue;
+    VariantClasses& of = out.emplace_back();
+    of.op = name;
+    std::vector<Bits> known;
+    for (const GatedOp& each : ops) {
+      const std::string& kernel = each.op->signature.name;
+      if (kernel != name && !kernel.starts_with(name + ".")) continue;
+      ++of.kernels;
+      if (!each.convicted.empty()) of.outside.push_back(kernel);
+      Bits bits = bits_of(each);
+      if (bits.empty()) {
+        of.unknown.push_back(kernel);
+        continue;
+      }
+      const auto at = std::find(known.begin(), known.end(), bits);
+      if (at == known.end()) {
+        known.push_back(std::move(bits));
+        of.classes.push_back({kernel});
+      } else {
+        of.classes[static_cast<std::size_t>(at - known.begin())].push_back(kernel);
+      }
+    }
+    if (of.kernels == 1) out.pop_back();
+  }
+  return out;
+}
+
+void require_variants(const CaseOptions& options, const Selection& selection) {
+  if (options.variants && std::none_of(selection.cases.begin(), selection.cases.end(),
+                                       [](const checks::Case& item) { return is_variant(*item.op); }))
+    throw UsageError(
+        "[--variants] got ops without variants, want a library whose op has some: op.variant(\"tile128\") "
+        "(ampcheck explain gate)");
 }
 
 }  // namespace ampcheck::tools

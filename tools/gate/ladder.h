@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "checks/audit/power.h"
+#include "checks/run/speed.h"
 #include "checks/run/worse.h"
 #include "tools/gate/baseline.h"
 #include "tools/gate/gate_run.h"
@@ -42,6 +43,7 @@ struct OpGate {
   std::vector<std::string> missing;   ///< cases of the baseline that did not run: exit code 5
   std::vector<std::string> notes;
   std::optional<checks::zoo::DetectionPower> power;
+  std::optional<checks::PassSpeeds> speed;  ///< beside another library
 
   bool worse() const;
   ExitCode code() const;

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 
+#include "checks/run/worse.h"
 #include "tools/gate/gate_report.h"
 #include "tools/report/markdown_text.h"
 #include "tools/report/numbers.h"
+#include "tools/report/shell_word.h"
 
 namespace ampcheck::tools {
 
@@ -112,6 +115,53 @@ std::vector<std::string> lines_of(const Review& review) {
 
 }  // namespace
 
+namespace {
+
+/// A stored profile with the digest of its tensor, by which cases that compute the same are told.
+TensorProfile with_bits(const StoredCase& of, const std::string& tensor) {
+  TensorProfile out = of.tensors.at(tensor);
+  for (const auto& [arch, digests] : of.bits)
+    if (const auto at = digests.find(tensor); at != digests.end()) out.bits += at->second;
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> improvements(const Review& review) {
+  std::deque<TensorProfile> kept;  // what pairs point to
+  std::map<std::string, std::vector<checks::ProfilePair>> pairs;
+  for (const auto& [name, now] : review.now.cases) {
+    const auto at = review.was.cases.find(name);
+    if (at == review.was.cases.end() || at->second.inputs != now.inputs) continue;
+    for (const auto& [tensor, profile] : now.tensors) {
+      const auto before = at->second.tensors.find(tensor);
+      if (before == at->second.tensors.end() || !numbers_differ(before->second, profile)) continue;
+      const TensorProfile& was = kept.emplace_back(with_bits(at->second, tensor));
+      pairs[tensor].emplace_back(&was, &kept.emplace_back(with_bits(now, tensor)));
+    }
+  }
+  const double level = checks::level_of(pairs.size());
+  std::vector<std::string> out;
+  for (const auto& [tensor, list] : pairs) {
+    if (!checks::change_of(list).worse(level).empty()) return {};
+    std::vector<checks::ProfilePair> back;  // the old state as if it were the new one
+    for (const auto& [was, now] : list) back.emplace_back(now, was);
+    const checks::TensorChange change = checks::change_of(back);
+    if (const std::string words = change.worse(level); !words.empty())
+      out.push_back(fmt::format("{} was worse: {} (rms {} ulp)", tensor, words, arrow(change.rms_now, change.rms_was)));
+  }
+  return out;
+}
+
+std::string tighten_text(const Review& review, const std::string& folder, const Style& style) {
+  const std::vector<std::string> better = improvements(review);
+  if (better.empty()) return "";
+  std::string out = fmt::format("{}{}{}: better than accepted\n", style.bold, review.op, style.reset);
+  for (const std::string& line : better) out += "  " + line + "\n";
+  return out +
+         fmt::format("  ampcheck accept {} --baseline {} --reason TEXT\n", shell_word(review.op), shell_word(folder));
+}
+
 std::string review_text(const Review& review, const Style& style) {
   const Difference d = difference_of(review);
   std::string out = fmt::format("{}{}{}: {}\n", style.bold, review.op, style.reset, summary(review, d));
@@ -144,9 +194,15 @@ Json review_json(const std::vector<Review>& reviews) {
   Json out = {{"schema", "ampcheck.review/1"}, {"ops", Json::array()}};
   for (const Review& review : reviews) {
     const Difference d = difference_of(review);
-    Json entry = {
-        {"op", review.op}, {"accepted", review.accepted}, {"changed", d.changed},    {"same", d.same}, {"new", d.fresh},
-        {"gone", d.gone},  {"notes", lines_of(review)},   {"tensors", Json::array()}};
+    Json entry = {{"op", review.op},
+                  {"accepted", review.accepted},
+                  {"changed", d.changed},
+                  {"same", d.same},
+                  {"new", d.fresh},
+                  {"gone", d.gone},
+                  {"notes", lines_of(review)},
+                  {"better", improvements(review)},
+                  {"tensors", Json::array()}};
     for (const auto& [tensor, t] : d.tensors)
       entry["tensors"].push_back({{"tensor", tensor},
                                   {"cases", t.cases},

@@ -109,6 +109,7 @@ std::string json_report(const Report& report, const RunFacts& facts) {
     out["coverage"].push_back({{"op", op}, {"primitives", std::move(primitives)}});
   }
   out["notes"] = report.notes;
+  out["variants"] = variants_json(facts.variants);
   std::string text = json_text(out);
   text.resize(text.size() - 3);  // "\n}\n": the cases follow, one per line, without a tree of all of them in memory
   text += ",\n  \"cases\": [";

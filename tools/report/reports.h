@@ -11,6 +11,7 @@
 #include "tools/report/environment.h"
 #include "tools/report/exit_code.h"
 #include "tools/report/output.h"
+#include "tools/report/variants.h"
 
 namespace ampcheck::tools {
 
@@ -34,6 +35,7 @@ struct RunFacts {
   bool as_written = false;      ///< --as-written
   std::string accumulate = {};  ///< " --accumulate CORES" as given, or nothing
   std::vector<GateLine> gate = {};
+  std::vector<VariantClasses> variants = {};
   std::string again = {};       ///< the line that re-runs what is no case of its own; empty: `replay`
   std::string again_case = {};  ///< a line that re-runs a case, {} in place of its name; empty: `replay`
 };

@@ -88,6 +88,8 @@ struct TracedGradient {
 
 struct Trace {
   std::string path, model, dtype, autocast, autocast_tables, scaler;
+  std::string net, loss_kind;  ///< which net it is: its name or file; empty: not known
+  std::int64_t batch = 0, width = 0;
   std::uint64_t seed = 0;
   bool local = false, carried = false;
   int steps_wanted = 0;

@@ -51,6 +51,8 @@ int small(const Json& j, int least = 0, int most = std::numeric_limits<int>::max
   return static_cast<int>(whole(j, least, most));
 }
 
+constexpr std::int64_t kMostExtent = std::int64_t{1} << 20;  ///< of a batch or a width: a net is made of it
+
 std::vector<std::int64_t> counts_of(const Json& j) {
   std::vector<std::int64_t> out;
   for (const Json& n : j) out.push_back(count(n));
@@ -296,6 +298,10 @@ void Reader::run(const Json& j) {
   trace_.steps_wanted = small(j.at("steps"));
   trace_.local = j.at("local");
   trace_.carried = j.at("carried");
+  trace_.net = j.value("net", "");
+  trace_.loss_kind = j.value("loss_kind", "");
+  trace_.batch = j.contains("batch") ? whole(j.at("batch"), 0, kMostExtent) : 0;
+  trace_.width = j.contains("width") ? whole(j.at("width"), 0, kMostExtent) : 0;
 }
 
 /// What a step wrote stands before its line: pages count on no tensor of a step that never ended.

@@ -353,6 +353,26 @@ typedef struct ac_double_backward {
   ac_kernel run;        /**< Required. */
 } ac_double_backward;
 
+/** The extension of this name has an ac_variants. */
+#define AC_VARIANTS "ampcheck.variants/1"
+/** Another kernel of the same op: what an autotuner may pick. It is checked as an op of its own, "<op>.<name>", by the
+ * same formula and contract, with `ampcheck check --variants` and `gate --variants`. */
+typedef struct ac_variant {
+  uint32_t struct_size; /**< sizeof(ac_variant) */
+  uint32_t reserved;    /**< 0 */
+  const char* name;     /**< Required: letters, digits and _, "tile128". */
+  ac_kernel forward;    /**< Null: that of the op. */
+  ac_kernel backward;   /**< Null: that of the op. */
+  ac_kernel jvp;        /**< Null: that of the op. */
+  void* user;           /**< Passed on to these kernels. */
+} ac_variant;
+/** The variants of an op. */
+typedef struct ac_variants {
+  uint32_t struct_size;       /**< sizeof(ac_variants) */
+  int32_t variant_count;      /**< Of variants. */
+  const ac_variant* variants; /**< At least one, each with a kernel of its own. */
+} ac_variants;
+
 /** Flags of ac_op. */
 enum {
   AC_OP_STRIDED = 1u, /**< The kernel takes any strides; otherwise all tensors are dense and row-major. */

@@ -127,6 +127,34 @@ namespace op __attribute__((visibility("hidden"))) {
     ac_dim& at_;
   };
 
+  /// Another kernel of an op. What it has not, the op's own kernels do.
+  class Variant {
+   public:
+    /// Made by Op::variant.
+    explicit Variant(const char* name) {
+      at_.struct_size = sizeof at_;
+      at_.name = name;
+      at_.user = this;
+    }
+    Variant(const Variant&) = delete;
+    Variant& operator=(const Variant&) = delete;
+
+    /// As Op::forward.
+    template <class... Types, class F>
+    Variant& forward(F kernel);
+    /// As Op::backward.
+    template <class... Types, class F>
+    Variant& backward(F kernel);
+    /// As Op::jvp.
+    template <class... Types, class F>
+    Variant& jvp(F kernel);
+
+   private:
+    friend class Op;
+    ac_variant at_ = {};
+    std::function<void(const Call&)> forward_, backward_, jvp_;
+  };
+
   /// The description of one op. Texts given as const char* must be literals.
   class Op {
    public:
@@ -224,6 +252,10 @@ namespace op __attribute__((visibility("hidden"))) {
       return extension(AC_DOUBLE_BACKWARD, &second_);
     }
 
+    /// Another kernel of this op, of those among which an autotuner picks: `op.variant("tile128").forward(kernel)`. It
+    /// is checked as an op "<name>.tile128" by `ampcheck check --variants`.
+    Variant& variant(const char* name) { return kernels_.emplace_back(name); }
+
     /// A value at which the op has no derivative, where data is drawn; the formula's gradient there is the convention,
     /// `words` its name.
     Op& kink(const char* input, double at, const char* words = nullptr) {
@@ -297,12 +329,18 @@ namespace op __attribute__((visibility("hidden"))) {
       give(op_.forms, op_.form_count, forms_);
       give(contract_.storage, contract_.storage_count, storage_);
       give(op_.kinks, op_.kink_count, kinks_);
+      for (const Variant& one : kernels_) variant_array_.push_back(one.at_);
+      if (!variant_array_.empty()) {
+        give(variants_.variants, variants_.variant_count, variant_array_);
+        extension(AC_VARIANTS, &variants_);
+      }
       give(op_.extensions, op_.extension_count, extensions_);
       op_.contract = &contract_;
       return op_;
     }
 
    private:
+    friend class Variant;
     using KernelFn = std::function<void(const Call&)>;
 
     template <class T, class V>
@@ -386,6 +424,9 @@ namespace op __attribute__((visibility("hidden"))) {
     }
 
     ac_op op_ = {};
+    std::deque<Variant> kernels_;
+    std::vector<ac_variant> variant_array_;
+    ac_variants variants_ = {sizeof(ac_variants), 0, nullptr};
     ac_contract contract_ = {};
     ac_math math_ = {};
     std::deque<ac_input> inputs_;  // deques: what Input, Output and Dim refer to stays
@@ -406,6 +447,31 @@ namespace op __attribute__((visibility("hidden"))) {
     ac_double_backward second_ = {};
     KernelFn forward_, backward_, jvp_, double_backward_;
   };
+
+  template <class... Types, class F>
+  Variant& Variant::forward(F kernel) {
+    forward_ = Op::by_storage<Types...>(std::move(kernel));
+    at_.forward = [](const ac_call* call) -> std::int32_t {
+      return Op::guarded(static_cast<const Variant*>(call->user)->forward_, call);
+    };
+    return *this;
+  }
+  template <class... Types, class F>
+  Variant& Variant::backward(F kernel) {
+    backward_ = Op::by_storage<Types...>(std::move(kernel));
+    at_.backward = [](const ac_call* call) -> std::int32_t {
+      return Op::guarded(static_cast<const Variant*>(call->user)->backward_, call);
+    };
+    return *this;
+  }
+  template <class... Types, class F>
+  Variant& Variant::jvp(F kernel) {
+    jvp_ = Op::by_storage<Types...>(std::move(kernel));
+    at_.jvp = [](const ac_call* call) -> std::int32_t {
+      return Op::guarded(static_cast<const Variant*>(call->user)->jvp_, call);
+    };
+    return *this;
+  }
 
   namespace detail {
 

@@ -7,6 +7,9 @@
 #include <bit>
 #include <cmath>
 #include <deque>
+#include <map>
+#include <optional>
+#include <thread>
 
 #include "checks/diagnose/planted_nets.h"
 #include "checks/models/bound_call.h"
@@ -270,6 +273,66 @@ TEST(AutocastNet, AWrongBackwardIsNoMatterOfThePolicy) {
   const NetAudit audit = audit_net(subject);
   expect_code(audit, "A13");
   EXPECT_EQ(audit.results.at("A13").places.front(), "gelu_1");
+}
+
+/// A weight that two calls share.
+train::Net tied_net() {
+  return class_net([](Tape& t, Var x) {
+    const Var w = t.weight("tied.weight", {t.shape(x)[1], t.shape(x)[1]}, t.shape(x)[1]);
+    const Var b = t.constant_start("tied.bias", {t.shape(x)[1]}, 0);
+    const Var h = t.call("linear", {{"x", x}, {"weight", w}, {"bias", b}});
+    return t.call("linear", {{"x", h}, {"weight", w}, {"bias", b}});
+  });
+}
+
+/// Hands every call a copy of its weights: leaves of their own, which the cache keeps apart.
+class CopyingTape final : public models::ForwardingTape {
+ public:
+  using ForwardingTape::ForwardingTape;
+  Var parameter(const std::string& name, const Shape& shape, double offset, double scale) override {
+    const Var out = inner_.parameter(name, shape, offset, scale);
+    made_[out.id] = name;
+    return out;
+  }
+  Var call(const std::string& op, const std::vector<std::pair<std::string, Var>>& inputs,
+           const std::vector<std::pair<std::string, double>>& attributes = {}) override {
+    std::vector<std::pair<std::string, Var>> copied = inputs;
+    for (auto& [name, var] : copied)
+      if (const auto weight = made_.find(var.id); weight != made_.end())
+        var = inner_.parameter(weight->second + "_" + std::to_string(++copies_), inner_.shape(var), 0, 1);
+    return inner_.call(op, copied, attributes);
+  }
+
+ private:
+  std::map<int, std::string> made_;
+  int copies_ = 0;
+};
+
+TEST(AutocastNet, ACacheThatHoldsMoreThanACastOfEveryWeightIsFound) {
+  NetSubject subject = subject_of(tied_net());
+  const NetAudit right = audit_net(subject);
+  expect_code(right, "none");
+  EXPECT_GT(right.held, 0);
+  EXPECT_NE(right.results.at("A10").says.find("each once, and none behind it"), std::string::npos) << said(right);
+  subject.between = [](Tape& inner) { return std::make_unique<CopyingTape>(inner); };
+  const NetAudit copies = audit_net(subject);
+  EXPECT_EQ(copies.results.at("A10").outcome, Outcome::failed) << said(copies);
+  EXPECT_GT(copies.held, right.held);
+}
+
+/// A region around a training loop is open when a step ends: on a thread of its own, since nothing ends it here.
+TEST(AutocastNet, ARegionThatStaysOpenBehindAStepIsFound) {
+  std::thread([] {
+    NetSubject subject = subject_of(class_net(all_classes));
+    std::optional<Autocast> open;
+    subject.between = [&](Tape& inner) {
+      if (!open) open.emplace(subject.device);
+      return std::make_unique<models::ForwardingTape>(inner);
+    };
+    const NetAudit audit = audit_net(subject);
+    expect_code(audit, "A10");
+    EXPECT_NE(audit.results.at("A10").says.find("a region stays open"), std::string::npos) << said(audit);
+  }).join();
 }
 
 TEST(AutocastNet, ACustomOpsDtypesAreShown) {

@@ -65,6 +65,17 @@ TEST(Diagnose, OverflowIsSeenBeforeItHappens) {
   EXPECT_NE(f.paste.find("wide"), std::string::npos) << f.paste;  // the layer, by its name
 }
 
+/// Second moments that vanish in fp16 move the weights away, until a layer overflows: the layer is not to blame.
+TEST(Diagnose, AnOverflowOfWeightsThatTheOptimizerMovedAwayIsTheOptimizers) {
+  Subject subject = planted("fp16_moments").make();
+  subject.options.rule.optimizer.weights = train::Weights::low;
+  subject.options.rule.optimizer.lr = 1e-2;
+  const Report report = diagnose_run(subject);
+  ASSERT_FALSE(report.findings.empty());
+  EXPECT_EQ(info(report.findings.front().cause).name, info(Cause::optimizer_underflow).name);
+  EXPECT_TRUE(report.cured) << report.cure_tried;
+}
+
 TEST(Diagnose, ACheckpointGoesOnBitForBitAndAChangeOfTypesTakesItsValues) {
   const Subject subject = planted("healthy_masters").make();
   const Observation seen = observe(subject);

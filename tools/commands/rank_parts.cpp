@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+#include "tools/commands/rank_parts.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "src/error.h"
+#include "src/parallel.h"
+#include "tools/choose/shard_choice.h"
+#include "tools/report/output.h"
+#include "tools/report/shell_word.h"
+#include "tools/report/usage_error.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMostAttempts = 2;  ///< that ranks may die of one part
+
+/// The claim on one part: a file that is locked while a rank works on it, and says how often one began and if it is
+/// done. A lock goes with its process.
+class Claim {
+ public:
+  Claim(const std::string& folder, int part) : path_(fmt::format("{}/part{:02}.claim", folder, part)) {
+    file_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (file_ < 0) fail();
+    busy_ = flock(file_, LOCK_EX | LOCK_NB) != 0;
+    if (busy_ && errno != EWOULDBLOCK) fail();
+    char buffer[256];
+    const ssize_t got = busy_ ? 0 : pread(file_, buffer, sizeof buffer, 0);
+    text_.assign(buffer, static_cast<std::size_t>(got > 0 ? got : 0));
+  }
+  ~Claim() { close(file_); }
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+
+  bool busy() const { return busy_; }  ///< another rank works on it
+  bool done() const { return text_.find("done") != text_.npos; }
+  std::size_t attempts() const {
+    std::size_t out = 0;
+    for (std::size_t at = 0; (at = text_.find("begun", at)) != text_.npos; ++at) ++out;
+    return out;
+  }
+  bool given_up() const { return !busy_ && !done() && attempts() >= kMostAttempts; }
+  void begin(int rank) { append(fmt::format("begun by rank {}\n", rank)); }
+  void end() { append("done\n"); }
+  void forget() {
+    if (ftruncate(file_, 0) != 0) fail();
+    text_.clear();
+  }
+
+ private:
+  void append(const std::string& line) {
+    text_ += line;
+    if (pwrite(file_, text_.data(), text_.size(), 0) != static_cast<ssize_t>(text_.size())) fail();
+  }
+  [[noreturn]] void fail() const {
+    throw WriteError(fmt::format("[--engine] cannot write '{}': {}", path_, std::strerror(errno)));
+  }
+
+  std::string path_, text_;
+  int file_ = -1;
+  bool busy_ = false;
+};
+
+/// Ranks that ended in a job before this one say nothing of it.
+void forget_earlier_jobs(const std::string& folder) {
+  for (int part = 1; part <= kRankParts; ++part)
+    if (Claim claim(folder, part); !claim.busy() && !claim.done()) claim.forget();
+}
+
+/// What a look at all parts found.
+struct Round {
+  int taken = 0, busy = 0, given_up = 0;
+  ExitCode code = ExitCode::passed;  ///< not passed: this rank is to end
+};
+
+Round take_parts(const RankWork& work, const ShardChoice& rank, int jobs) {
+  Round out;
+  for (int i = 0; i < kRankParts; ++i) {
+    const int part = (i + (rank.shard - 1) * kRankParts / rank.shards) % kRankParts + 1;  // ranks begin apart
+    Claim claim(work.folder, part);
+    out.busy += claim.busy();
+    out.given_up += claim.given_up();
+    if (claim.busy() || claim.done() || claim.given_up()) continue;
+    if (claim.attempts() > 0)
+      write_stderr(fmt::format("ampcheck: part {} of {} goes on in rank {}: the rank that had it ended\n", part,
+                               kRankParts, rank.shard - 1));
+    claim.begin(rank.shard - 1);
+    out.code = work.part(part, jobs);
+    if (out.code != ExitCode::passed && out.code != ExitCode::findings && out.code != ExitCode::nothing_ran) return out;
+    out.code = ExitCode::passed;
+    claim.end();
+    ++out.taken;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string part_file(const std::string& folder, int part, const char* kind) {
+  return fmt::format("{}/part{:02}.{}", folder, part, kind);
+}
+
+ExitCode share_parts(const RankWork& work, int jobs) {
+  if (work.folder.empty())
+    throw UsageError(
+        "[--engine] got mpi without --run-file FOLDER, want a folder that all ranks see: parts and results are kept "
+        "there");
+  const ShardChoice rank = rank_of_job();
+  std::error_code error;
+  fs::create_directories(work.folder, error);
+  if (!fs::is_directory(work.folder, error))
+    throw UsageError("[--engine] got --run-file '" + work.folder +
+                     "', which is no folder, want one that all ranks see");
+  if (jobs == 0) jobs = std::max(1, threads() / ranks_of_this_machine(rank.shards));
+  const bool reports = rank.shard == 1;
+  if (reports) {
+    write_stderr(fmt::format("ampcheck: {} rank{} ({}); if the job is ended, the same command goes on\n", rank.shards,
+                             rank.shards == 1 ? "" : "s", rank.origin));
+    forget_earlier_jobs(work.folder);
+  }
+  Round round;
+  do {
+    round = take_parts(work, rank, jobs);
+    if (round.code != ExitCode::passed) break;
+    if (round.taken == 0 && round.busy > 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  } while (round.taken > 0 || (reports && round.busy > 0));
+  if (!reports) return round.code == ExitCode::incomplete ? ExitCode::passed : round.code;
+  if (round.code != ExitCode::passed && round.code != ExitCode::incomplete) return round.code;
+  const auto say_how_to_go_on = [&] {
+    write_stderr(fmt::format("ampcheck: not all parts are done; the same command, with --run-file {}, goes on{}\n",
+                             shell_word(work.folder),
+                             work.what_there.empty() ? "" : ", and " + work.what_there + " reports what there is"));
+  };
+  if (round.code == ExitCode::incomplete) {  // a signal: what starts the ranks may kill them any time now
+    say_how_to_go_on();
+    return round.code;
+  }
+  const ExitCode code = work.report();
+  if (round.given_up > 0) say_how_to_go_on();
+  return round.given_up > 0 ? worse(code, ExitCode::incomplete) : code;
+}
+
+}  // namespace ampcheck::tools

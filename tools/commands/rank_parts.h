@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks of one job share the parts of a run through a folder. Each takes a part that nobody has, again and again; rank
+// 0 reports. No call of MPI is made, so that a rank that dies takes nobody along.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "tools/report/exit_code.h"
+
+namespace ampcheck::tools {
+
+/// The same however many ranks there are, so that any number of them may go on.
+inline constexpr int kRankParts = 16;
+
+struct RankWork {
+  std::string folder;      ///< that all ranks see: --run-file
+  std::string what_there;  ///< a command that reports what there is; empty: none
+  /// Does part 1, 2, ... of kRankParts; `jobs`: cores for this rank. Another code than passed, findings and nothing_ran
+  /// ends the rank.
+  std::function<ExitCode(int part, int jobs)> part;
+  std::function<ExitCode()> report;  ///< of rank 0, behind the last part
+};
+
+/// This rank's share. UsageError without a folder. `jobs`: cores as asked for; 0: those of the machine, shared.
+ExitCode share_parts(const RankWork& work, int jobs);
+
+/// "FOLDER/part03.run"
+std::string part_file(const std::string& folder, int part, const char* kind = "run");
+
+}  // namespace ampcheck::tools
