@@ -159,7 +159,10 @@ std::string alike(const WrongTensor& wrong) {
     return std::ranges::all_of(wrong.comparison.outside,
                                [&](std::int64_t i) { return is(static_cast<std::size_t>(i)); });
   };
-  if (each([&](std::size_t i) { return std::isinf(due.low[i]) && due.low[i] == due.high[i] && std::isfinite(got[i]); }))
+  if (each([&](std::size_t i) {
+        return std::isfinite(due.value[i]) && std::isinf(due.low[i]) && due.low[i] == due.high[i] &&
+               std::isfinite(got[i]);
+      }))
     return "finite where the value overflows to infinity: it is clamped or saturates";
   if (each([&](std::size_t i) { return std::isnan(due.value[i]) && std::isfinite(got[i]); }))
     return "finite where NaN is due: the NaN is dropped";
