@@ -38,6 +38,8 @@ Factor factor_of(const std::vector<double>& ratios, Dtype dtype) {
 /// Enough digits to know it by: of what is near 1, those of the difference.
 std::string rounded_text(double factor) {
   if (std::fabs(factor) < 0.1) return fmt::format("{:.4g}", factor);
+  if (const double off = factor - 1; off != 0 && std::fabs(off) < 1e-5)
+    return fmt::format("1 {} {:.3g}", off < 0 ? '-' : '+', std::fabs(off));
   const double scale = std::fabs(factor - 1) > 1e-3 ? 1e4 : 1e6;
   return number_text(std::round(factor * scale) / scale);
 }
