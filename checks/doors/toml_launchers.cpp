@@ -60,15 +60,17 @@ class LauncherReader {
     for (const OutputSpec& saved : signature.saved) out_.forward_names.facts[saved.name].written = true;
     for (const OutputSpec& output : signature.outputs) {
       out_.forward_names.facts[output.name] = {dtypes_of(output.type, signature), true, false};
-      out_.backward_names.facts[gradient_name(output.name)] = {dtypes_of(output.type, signature), false, false};
+      if (output.takes_cotangent)
+        out_.backward_names.facts[gradient_name(output.name)] = {dtypes_of(output.type, signature), false, false};
     }
     for (const TensorSpec& input : signature.inputs)
       if (input.has_gradient())
         out_.backward_names.facts[gradient_name(input.name)] = {dtypes_of(input.type, signature), true, false};
     for (std::size_t i = 0; i < signature.outputs.size(); ++i) {
       out_.forward_names.tensors[signature.outputs[i].name] = {List::outputs, static_cast<std::int32_t>(i)};
-      out_.backward_names.tensors[gradient_name(signature.outputs[i].name)] = {List::cotangents,
-                                                                               static_cast<std::int32_t>(i)};
+      if (signature.outputs[i].takes_cotangent)
+        out_.backward_names.tensors[gradient_name(signature.outputs[i].name)] = {List::cotangents,
+                                                                                 static_cast<std::int32_t>(i)};
     }
     for (std::size_t i = 0; i < signature.inputs.size(); ++i)
       if (signature.inputs[i].has_gradient())
@@ -80,21 +82,28 @@ class LauncherReader {
       out_.backward_names.facts[output.name] = {dtypes_of(output.type, signature), false, false};
       out_.backward_names.tensors[output.name] = {List::outputs, static_cast<std::int32_t>(i)};
     }
+    name_double_backward(signature);
+  }
+
+  void name_double_backward(const OpSignature& signature) {
+    using List = TensorSlot::List;
     out_.double_backward_names = out_.backward_names;
     for (const TensorSpec& input : signature.inputs)
       if (input.has_gradient())
         out_.double_backward_names.facts[gradient_name(gradient_as_output(input.name))] = {
             dtypes_of(input.type, signature), false, false};
     for (const OutputSpec& output : signature.outputs)
-      out_.double_backward_names.facts[gradient_name(gradient_name(output.name))] = {dtypes_of(output.type, signature),
-                                                                                     true, false};
+      if (output.takes_cotangent)
+        out_.double_backward_names.facts[gradient_name(gradient_name(output.name))] = {
+            dtypes_of(output.type, signature), true, false};
     for (std::size_t i = 0; i < signature.inputs.size(); ++i)
       if (signature.inputs[i].has_gradient())
         out_.double_backward_names.tensors[gradient_name(gradient_as_output(signature.inputs[i].name))] = {
             List::gradient_cotangents, static_cast<std::int32_t>(i)};
     for (std::size_t i = 0; i < signature.outputs.size(); ++i)
-      out_.double_backward_names.tensors[gradient_name(gradient_name(signature.outputs[i].name))] = {
-          List::cotangent_gradients, static_cast<std::int32_t>(i)};
+      if (signature.outputs[i].takes_cotangent)
+        out_.double_backward_names.tensors[gradient_name(gradient_name(signature.outputs[i].name))] = {
+            List::cotangent_gradients, static_cast<std::int32_t>(i)};
   }
 
   /// The dtypes that a tensor of this type has in some case.

@@ -173,6 +173,16 @@ int scale_rows_finish(const float* partial, const int* parts, uint64_t bytes, fl
   return 0;
 }
 
+/* The same with the mean of each column of x, through which no gradient flows; once the sum. */
+void scale_rows_mean(const float* x, const float* w, float* y, float* m, int64_t rows, int64_t columns, int divides) {
+  scale_rows(x, w, y, rows, columns);
+  for (int64_t j = 0; j < columns; ++j) {
+    m[j] = 0;
+    for (int64_t i = 0; i < rows; ++i) m[j] += x[i * columns + j];
+    if (divides != 0) m[j] /= static_cast<float>(rows);
+  }
+}
+
 /* y = x + the transpose of x, and so its gradient; once without the transpose. */
 void add_transpose(const float* x, float* y, int64_t extent) {
   for (int64_t i = 0; i < extent * extent; ++i) y[i] = x[i] + x[i % extent * extent + i / extent];

@@ -468,6 +468,32 @@ TEST(Launchers, MistakesInStepsAndWorkspacesAreTold) {
     EXPECT_TRUE(contains(error_of(two_launches(from, to)), error)) << to << ": " << error_of(two_launches(from, to));
 }
 
+/// An output without a cotangent is judged in forward, and backward gets nothing for it.
+TEST(Launchers, AnOutputMayTakeNoCotangent) {
+  const auto text = [](const std::string& divides, const std::string& more) {
+    std::string out = two_launches("\"float* y\",", "\"float* y\", \"float* m\",");
+    const auto change = [&](const std::string& from, const std::string& to) {
+      EXPECT_NE(out.find(from), std::string::npos) << from;
+      out.replace(out.find(from), from.size(), to);
+    };
+    change("y = x * w", "y = x * w; m = squeeze(mean(x, 0), 0)");
+    change("{ y = \"N D\" }", "{ y = \"N D\", m = { dims = \"D\", cotangent = false } }");
+    change("symbol = \"scale_rows\"", "symbol = \"scale_rows_mean\"");
+    change("\"int64_t D\"]", "\"int64_t D\", \"int " + divides + "\"]");
+    if (!more.empty()) change("\"const float* dy\"", "\"const float* dy\", " + more);
+    return out;
+  };
+  const auto found = [&](const std::string& divides) {
+    return codes(op_of_toml(text(divides, ""), kFolder + "x.toml").op, CaseSet::quick, {Dtype::fp32}, 1);
+  };
+  const auto right = found("1");
+  EXPECT_EQ(right.size(), 1u);
+  EXPECT_GT(right.at(""), 10);
+  EXPECT_TRUE(found("0").contains("AC101")) << "a sum for the mean";
+  EXPECT_TRUE(contains(error_of(text("1", "\"const float* dm\"")), "got 'dm' for a pointer"))
+      << error_of(text("1", "\"const float* dm\""));
+}
+
 /// A tensor may have a symbol twice: it is square in every case.
 TEST(Launchers, ASymbolMayComeTwiceInATensor) {
   const auto text = [](const std::string& backward) {
