@@ -14,12 +14,13 @@
 
 #include "checks/doors/loading.h"
 #include "kernels/device.h"
+#include "src/op_call.h"
 
 namespace ampcheck::checks {
 
 namespace {
 
-constexpr std::int64_t kMostWorkspace = std::int64_t{1} << 34;
+constexpr double kMostWorkspace = 0x1p34;
 constexpr std::size_t kGuard = 256;  ///< bytes on each side of a workspace
 constexpr int kUnwritten = 0xff;     ///< a NaN in every float format: a kernel that counts on zeros shows
 constexpr unsigned char kGuardByte = 0xa5;
@@ -41,10 +42,10 @@ ffi_type* ffi_of(LauncherArgument::Type type) {
 /// Scratch memory of one call, on the device of the call.
 class Workspace {
  public:
-  Workspace(const ac_call& call, std::int64_t bytes, const LauncherWorkspace& of)
-      : bytes_(static_cast<std::size_t>(bytes)) {
-    if (bytes < 0 || bytes > kMostWorkspace)
-      throw Error(of.name + ", got " + std::to_string(bytes) + " bytes, want 0 to 2^34");
+  Workspace(const ac_call& call, double bytes, const LauncherWorkspace& of) {
+    if (!(bytes >= 0 && bytes <= kMostWorkspace))
+      throw Error(of.name + ", got " + number_text(bytes) + " bytes, want 0 to 2^34");
+    bytes_ = static_cast<std::size_t>(bytes);
     const int filled = of.zeroed ? 0 : kUnwritten;
     if (call.device.type == AC_CUDA) {
       device_ = kernels::allocate_on_device(std::max<std::size_t>(bytes_, 1));
@@ -53,7 +54,7 @@ class Workspace {
       return;
     }
     host_ = static_cast<unsigned char*>(call.host->alloc(call.host->context, bytes_ + 2 * kGuard, 256));
-    if (host_ == nullptr) throw Error("workspace, got no memory for " + std::to_string(bytes) + " bytes");
+    if (host_ == nullptr) throw Error(of.name + ", got no memory for " + std::to_string(bytes_) + " bytes");
     std::memset(host_, kGuardByte, bytes_ + 2 * kGuard);
     std::memset(host_ + kGuard, filled, bytes_);
   }
@@ -68,7 +69,7 @@ class Workspace {
   }
 
  private:
-  std::size_t bytes_;
+  std::size_t bytes_ = 0;
   unsigned char* host_ = nullptr;
   std::shared_ptr<void> device_;
 };
@@ -185,8 +186,7 @@ std::int32_t Launcher::call_steps(const ac_call& call) {
   ArgumentContext context{call, names_};
   std::deque<Workspace> workspaces;
   for (const LauncherWorkspace& wanted : description_.workspaces) {
-    const auto bytes = static_cast<std::int64_t>(wanted.bytes.evaluate(context, true));
-    workspaces.emplace_back(call, bytes, wanted);
+    workspaces.emplace_back(call, wanted.bytes.evaluate(context, true), wanted);
   }
   // Their sizes follow from the call alone: none knows another's.
   for (const Workspace& workspace : workspaces) context.workspaces.push_back({workspace.data(), workspace.bytes()});

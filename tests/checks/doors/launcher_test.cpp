@@ -446,6 +446,7 @@ TEST(Launchers, TwoLaunchesShareTheirWorkspaces) {
   EXPECT_GT(found(two_launches(", zeroed = true", "")).size(), 1u) << "sums begin at what was there: NaN";
   EXPECT_EQ(found(two_launches("8 * D", "8 * D + 4")).count(""), 0u) << "a status of the second launch";
   EXPECT_TRUE(found(two_launches("parts = \"4\"", "parts = \"0\"")).contains("AC501")) << "written outside";
+  EXPECT_TRUE(found(two_launches("parts = \"4\"", "parts = \"1e300\"")).contains("AC501")) << "no such memory";
 }
 
 TEST(Launchers, MistakesInStepsAndWorkspacesAreTold) {
