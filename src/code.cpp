@@ -90,12 +90,16 @@ constexpr CodeText kTexts[] = {
      "Use other data or a smaller shape. Other cases of the op judge this output.",
      "softmax(x=fp32[5,67],range=near_max,seed=1)"},
     {Code::ac203, "AC203", Verdict::range_declared, "a number is lost inside the declared range",
-     "The op declares sizes of its inputs or a window of loss scales, and inside of it a number becomes infinite, "
-     "NaN or zero although its\n"
-     "correctly rounded value is representable. Where the right answer overflows too, or beyond what is declared, it "
-     "is no finding.",
-     "Reorder the products or scale in between so that no number on the way leaves the range, or declare a narrower "
-     "one\n(largest_input, loss_scales).",
+     "A number becomes infinite, NaN or zero although its correctly rounded value is representable and the formula, as "
+     "it\n"
+     "is written, loses nothing on the way; or it stays finite where infinity is due. At small inputs the kernel is "
+     "right there.\n"
+     "Every finite input counts, unless the formula itself leaves the range. An op may declare more: sizes of its "
+     "inputs\n"
+     "(largest_input) or a window of loss scales, inside of which no order of evaluation excuses a lost number.",
+     "Subtract the maximum before exp, reorder the products or scale in between, so that no number on the way leaves "
+     "the\n"
+     "range. Of a declaration: keep it, or declare a narrower one (largest_input, loss_scales).",
      "mul.loses_range(x=bf16[5,7],seed=1)"},
     {Code::ac204, "AC204", Verdict::non_smooth, "no subgradient at a kink",
      "The formula has a kink at these inputs: a maximum of equal operands, or a condition at its edge. Its one-sided\n"

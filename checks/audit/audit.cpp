@@ -82,7 +82,8 @@ Trial run_trial(const Specimen& specimen, Dtype dtype, const AuditOptions& optio
         if (convicted) note_conviction(result, trial);
       }
       // Of a defect the usual rules see what a project's own test has, and the case that convicted it.
-      if (options.gates && (specimen.correct() || convicted || (i == 0 && everyday(signature, call))))
+      if (options.gates && dtype != Dtype::fp64 &&
+          (specimen.correct() || convicted || (i == 0 && everyday(signature, call))))
         ask_gates(call, trial);
     }
   if (cancelled()) throw Interrupted();
@@ -127,8 +128,9 @@ bool selected(const Specimen& specimen, const AuditOptions& options) {
 std::vector<Trial> audit(const AuditOptions& options) {
   const ThreadScope scope(options.jobs);
   std::vector<const Specimen*> chosen;
-  for (const Specimen& specimen : specimens())
-    if (selected(specimen, options)) chosen.push_back(&specimen);
+  for (const std::span<const Specimen> list : {specimens(), specimens_in_fp64()})
+    for (const Specimen& specimen : list)
+      if (selected(specimen, options)) chosen.push_back(&specimen);
   std::vector<std::vector<Trial>> trials(chosen.size());
   std::mutex mutex;
   std::size_t done = 0;
@@ -142,7 +144,7 @@ std::vector<Trial> audit(const AuditOptions& options) {
           continue;
         try {
           Trial& trial = trials[static_cast<std::size_t>(k)].emplace_back(run_trial(specimen, dtype, options));
-          if (options.formula_alone) run_alone(specimen, options, trial);
+          if (options.formula_alone && dtype != Dtype::fp64) run_alone(specimen, options, trial);
           const std::lock_guard lock(mutex);
           if (options.finished) options.finished(trial);
         } catch (const Interrupted&) {
@@ -202,6 +204,10 @@ Scores score(const std::vector<Trial>& trials) {
   out.by_class.resize(defect_classes().size() + 1);
   for (const Trial& trial : trials) {
     const Specimen& specimen = *trial.specimen;
+    if (trial.dtype == Dtype::fp64) {
+      specimen.correct() ? out.clean_fp64.add(trial) : out.fp64.add(trial);
+      continue;
+    }
     if (specimen.correct()) {
       out.clean.add(trial);
       if (specimen.unseen()) out.clean_unseen.add(trial);

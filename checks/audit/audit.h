@@ -55,7 +55,8 @@ struct Trial {
   bool found() const { return convicted > 0; }
 };
 
-/// Trials in the order of specimens() and of their storage types. Defects proved equivalent are left out.
+/// Trials in the order of specimens() and of their storage types, then those of specimens_in_fp64(). Defects proved
+/// equivalent are left out.
 std::vector<Trial> audit(const AuditOptions& options);
 
 struct Score {
@@ -81,6 +82,8 @@ struct Scores {
   Score all, unseen;
   std::vector<Score> by_class;  ///< [defect_class]; 0 is empty
   Clean clean, clean_unseen;
+  Score fp64;  ///< of kernels of fp64, which count nowhere else; the usual rules are not asked
+  Clean clean_fp64;
 };
 Scores score(const std::vector<Trial>& trials);
 

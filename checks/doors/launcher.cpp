@@ -10,15 +10,17 @@
 #include <deque>
 #include <filesystem>
 #include <limits>
+#include <utility>
 
 #include "checks/doors/loading.h"
 #include "kernels/device.h"
+#include "src/op_call.h"
 
 namespace ampcheck::checks {
 
 namespace {
 
-constexpr std::int64_t kMostWorkspace = std::int64_t{1} << 34;
+constexpr double kMostWorkspace = 0x1p34;
 constexpr std::size_t kGuard = 256;  ///< bytes on each side of a workspace
 constexpr int kUnwritten = 0xff;     ///< a NaN in every float format: a kernel that counts on zeros shows
 constexpr unsigned char kGuardByte = 0xa5;
@@ -40,22 +42,25 @@ ffi_type* ffi_of(LauncherArgument::Type type) {
 /// Scratch memory of one call, on the device of the call.
 class Workspace {
  public:
-  Workspace(const ac_call& call, std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
-    if (bytes < 0 || bytes > kMostWorkspace)
-      throw Error("workspace, got " + std::to_string(bytes) + " bytes, want 0 to 2^34");
+  Workspace(const ac_call& call, double bytes, const LauncherWorkspace& of) {
+    if (!(bytes >= 0 && bytes <= kMostWorkspace))
+      throw Error(of.name + ", got " + number_text(bytes) + " bytes, want 0 to 2^34");
+    bytes_ = static_cast<std::size_t>(bytes);
+    const int filled = of.zeroed ? 0 : kUnwritten;
     if (call.device.type == AC_CUDA) {
       device_ = kernels::allocate_on_device(std::max<std::size_t>(bytes_, 1));
-      const std::vector<unsigned char> fill(bytes_, static_cast<unsigned char>(kUnwritten));
+      const std::vector<unsigned char> fill(bytes_, static_cast<unsigned char>(filled));
       kernels::copy_to_device(device_.get(), fill.data(), bytes_);
       return;
     }
     host_ = static_cast<unsigned char*>(call.host->alloc(call.host->context, bytes_ + 2 * kGuard, 256));
-    if (host_ == nullptr) throw Error("workspace, got no memory for " + std::to_string(bytes) + " bytes");
+    if (host_ == nullptr) throw Error(of.name + ", got no memory for " + std::to_string(bytes_) + " bytes");
     std::memset(host_, kGuardByte, bytes_ + 2 * kGuard);
-    std::memset(host_ + kGuard, kUnwritten, bytes_);
+    std::memset(host_ + kGuard, filled, bytes_);
   }
 
   void* data() const { return host_ != nullptr ? host_ + kGuard : device_.get(); }
+  std::int64_t bytes() const { return static_cast<std::int64_t>(bytes_); }
   bool overrun() const {
     if (host_ == nullptr) return false;
     const auto changed = [](unsigned char byte) { return byte != kGuardByte; };
@@ -64,7 +69,7 @@ class Workspace {
   }
 
  private:
-  std::size_t bytes_;
+  std::size_t bytes_ = 0;
   unsigned char* host_ = nullptr;
   std::shared_ptr<void> device_;
 };
@@ -150,43 +155,63 @@ struct Launcher::Interface {
 };
 
 Launcher::Launcher(LauncherDescription description, const ArgumentNames& names)
-    : description_(std::move(description)), names_(names), interface_(std::make_unique<Interface>()) {
-  for (const LauncherArgument& argument : description_.arguments) interface_->types.push_back(ffi_of(argument.type()));
-  ffi_type* const result = description_.returns_status ? &ffi_type_sint32 : &ffi_type_void;
-  if (ffi_prep_cif(&interface_->cif, FFI_DEFAULT_ABI, static_cast<unsigned>(interface_->types.size()), result,
-                   interface_->types.data()) != FFI_OK)
-    throw Error("arguments, got a list that libffi cannot call");
+    : description_(std::move(description)), names_(names) {
+  for (const LauncherStep& step : description_.steps) {
+    Interface& made = *interfaces_.emplace_back(std::make_unique<Interface>());
+    for (const LauncherArgument& argument : step.arguments) made.types.push_back(ffi_of(argument.type()));
+    ffi_type* const result = step.returns_status ? &ffi_type_sint32 : &ffi_type_void;
+    if (ffi_prep_cif(&made.cif, FFI_DEFAULT_ABI, static_cast<unsigned>(made.types.size()), result, made.types.data()) !=
+        FFI_OK)
+      throw Error("arguments, got a list that libffi cannot call");
+  }
 }
 
 Launcher::~Launcher() = default;
 
 void Launcher::resolve() {
-  for (const auto& [storage, symbol] : description_.symbols) description_.library->symbol(symbol);
+  for (const LauncherStep& step : description_.steps)
+    for (const auto& [storage, symbol] : step.symbols) description_.library->symbol(symbol);
 }
 
 std::int32_t Launcher::run(const ac_call& call) {
   try {
-    return call_symbol(call);
+    return call_steps(call);
   } catch (const std::exception& error) {  // what the file asks for does not fit this call
     call.host->set_error(call.host->context, error.what());
     return -1;
   }
 }
 
-std::int32_t Launcher::call_symbol(const ac_call& call) {
-  const auto any = description_.symbols.find(0), own = description_.symbols.find(call.storage);
-  const std::string& symbol = own != description_.symbols.end() ? own->second : any->second;
-  void* const function = description_.library->symbol(symbol);
+std::int32_t Launcher::call_steps(const ac_call& call) {
   ArgumentContext context{call, names_};
-  std::optional<Workspace> workspace;
-  if (description_.workspace) {
-    context.workspace_bytes = static_cast<std::int64_t>(description_.workspace->evaluate(context, true));
-    workspace.emplace(call, context.workspace_bytes);
-    context.workspace = workspace->data();
+  std::deque<Workspace> workspaces;
+  for (const LauncherWorkspace& wanted : description_.workspaces) {
+    workspaces.emplace_back(call, wanted.bytes.evaluate(context, true), wanted);
   }
+  // Their sizes follow from the call alone: none knows another's.
+  for (const Workspace& workspace : workspaces) context.workspaces.push_back({workspace.data(), workspace.bytes()});
+  for (std::size_t step = 0; step < description_.steps.size(); ++step) {
+    const std::int32_t code = call_step(step, context);
+    for (std::size_t k = 0; k < workspaces.size(); ++k)
+      if (workspaces[k].overrun()) {
+        const std::string &symbol = description_.steps[step].symbol(call.storage),
+                          &name = description_.workspaces[k].name;
+        throw Error("'" + symbol + "' wrote outside its workspace" + (name == "workspace" ? "" : " '" + name + "'") +
+                    " of " + std::to_string(workspaces[k].bytes()) + " bytes");
+      }
+    if (code != 0) return code;
+  }
+  return 0;
+}
+
+std::int32_t Launcher::call_step(std::size_t at, const ArgumentContext& context) {
+  const LauncherStep& step = description_.steps[at];
+  const ac_call& call = context.call;
+  const std::string& symbol = step.symbol(call.storage);
+  void* const function = description_.library->symbol(symbol);
   std::vector<LauncherArgument::Value> values;
   std::deque<NarrowedTensor> narrowed;  // of one tensor for each argument that has it: addresses stay
-  for (const LauncherArgument& argument : description_.arguments) {
+  for (const LauncherArgument& argument : step.arguments) {
     values.push_back(argument.evaluate(context));
     if (const ac_tensor* const tensor = argument.narrowed(call))
       values.back().pointer = narrowed.emplace_back(call, *tensor, argument.text()).data();
@@ -195,13 +220,10 @@ std::int32_t Launcher::call_symbol(const ac_call& call) {
   for (LauncherArgument::Value& value : values) pointers.push_back(&value);
   ffi_arg status = 0;
   // One interface serves all calls: ffi_call only reads it.
-  ffi_call(&interface_->cif, reinterpret_cast<void (*)()>(function), &status, pointers.data());
-  if (workspace && workspace->overrun())
-    throw Error("'" + symbol + "' wrote outside its workspace of " + std::to_string(context.workspace_bytes) +
-                " bytes");
+  ffi_call(&interfaces_[at]->cif, reinterpret_cast<void (*)()>(function), &status, pointers.data());
   if (std::any_of(narrowed.begin(), narrowed.end(), [](const NarrowedTensor& t) { return t.changed(); }))
     throw Error("'" + symbol + "' wrote into an index, which it is given to read");
-  const auto code = description_.returns_status ? static_cast<std::int32_t>(status) : 0;
+  const auto code = step.returns_status ? static_cast<std::int32_t>(status) : 0;
   if (code != 0) call.host->set_error(call.host->context, ("status of '" + symbol + "'").c_str());
   return code;
 }

@@ -27,12 +27,29 @@ class LauncherLibrary {
   void* handle_ = nullptr;
 };
 
-struct LauncherDescription {
-  std::shared_ptr<LauncherLibrary> library;
+/// One function or kernel that a pass calls.
+struct LauncherStep {
   std::map<std::int32_t, std::string> symbols;  ///< by storage type, AC_FP32, ...; 0: of any
   std::vector<LauncherArgument> arguments;
-  std::optional<ArgumentValue> workspace;  ///< bytes
-  bool returns_status = false;             ///< an int, 0 is success; else void
+  bool returns_status = false;  ///< an int, 0 is success; else void
+
+  const std::string& symbol(std::int32_t storage) const {
+    const auto own = symbols.find(storage);
+    return own != symbols.end() ? own->second : symbols.at(0);
+  }
+};
+
+/// Scratch memory of a pass, which all of its steps share.
+struct LauncherWorkspace {
+  std::string name;
+  ArgumentValue bytes;
+  bool zeroed = false;  ///< otherwise it holds NaNs
+};
+
+struct LauncherDescription {
+  std::shared_ptr<LauncherLibrary> library;
+  std::vector<LauncherStep> steps;  ///< in their order, at least one
+  std::vector<LauncherWorkspace> workspaces;
 };
 
 /// What a pass of an op calls, from several threads at a time.
@@ -61,11 +78,12 @@ class Launcher : public OpLauncher {
 
  private:
   struct Interface;
-  std::int32_t call_symbol(const ac_call& call);
+  std::int32_t call_steps(const ac_call& call);
+  std::int32_t call_step(std::size_t step, const ArgumentContext& context);
 
   LauncherDescription description_;
   const ArgumentNames& names_;
-  std::unique_ptr<Interface> interface_;
+  std::vector<std::unique_ptr<Interface>> interfaces_;  ///< of each step
 };
 
 }  // namespace ampcheck::checks

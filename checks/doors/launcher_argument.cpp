@@ -173,9 +173,10 @@ class ArgumentParser {
     else if (name == "dtype") {
       out.kind_ = Kind::storage_code;
       require_codes(start);
-    } else if (name == "workspace_bytes")
+    } else if (name == "workspace_bytes") {
       out.kind_ = Kind::workspace_bytes;
-    else if (names_.tensors.contains(name))
+      out.name_ = "workspace";
+    } else if (names_.tensors.contains(name))
       fail(start, "got the tensor '" + name + "' as a number, want a pointer (const void* " + name + ")");
     else
       fail(start,
@@ -207,6 +208,11 @@ class ArgumentParser {
     if (out.kind_ == Kind::dtype_code) require_codes(start);
     const std::size_t at = (skip(), at_);
     out.name_ = word();
+    if (out.kind_ == Kind::bytes && names_.workspaces.contains(out.name_)) {
+      out.kind_ = Kind::workspace_bytes;
+      want(')');
+      return out;
+    }
     std::vector<std::string> tensors;
     for (const auto& [tensor, slot] : names_.tensors) tensors.push_back(tensor);
     const auto slot = names_.tensors.find(out.name_);
@@ -275,7 +281,11 @@ double ArgumentValue::evaluate(const ArgumentContext& context, bool whole) const
     case Kind::dim: return extent_of(context, name_);
     case Kind::attribute: return context.call.attributes[context.names.attributes.at(name_)].value;
     case Kind::storage_code: return code_of(context, context.call.storage);
-    case Kind::workspace_bytes: return static_cast<double>(context.workspace_bytes);
+    case Kind::workspace_bytes: {
+      const auto found = context.names.workspaces.find(name_);
+      const auto at = static_cast<std::size_t>(found == context.names.workspaces.end() ? 0 : found->second);
+      return at < context.workspaces.size() ? static_cast<double>(context.workspaces[at].bytes) : 0;
+    }
     case Kind::dtype_code:
       return tensor() == nullptr ? code_of(context, context.call.storage) : code_of(context, tensor()->dtype);
     case Kind::size: return axis_value(tensor(), number_, false);
@@ -482,8 +492,11 @@ class ParameterParser {
     if (stream_ || value_ == "stream") {
       if (value_ != "stream") throw ArgumentError(value_at_, "got '" + value_ + "', want stream");
       out.source_ = Source::stream;
-    } else if (value_ == "workspace") {
+    } else if (const auto scratch = names_.workspaces.find(value_); scratch != names_.workspaces.end()) {
       out.source_ = Source::workspace;
+      out.slot_.index = scratch->second;
+    } else if (value_ == "workspace") {
+      throw ArgumentError(value_at_, "got a workspace without its size, want workspace = \"4 * N\" (bytes)");
     } else if (value_ == "null") {
       out.source_ = Source::null;
     } else if (const TensorSlot* shape = tensor_in("shape")) {
@@ -516,6 +529,8 @@ class ParameterParser {
 
   [[noreturn]] void unknown_pointer() const {
     std::vector<std::string> known = {"stream", "workspace", "null"};
+    for (const auto& [name, index] : names_.workspaces)
+      if (name != "workspace") known.push_back(name);
     for (const auto& [name, slot] : names_.tensors) known.push_back(name);
     throw ArgumentError(value_at_, "got '" + value_ + "' for a pointer" + meant(value_, known) + ", want one of " +
                                        list_of(known) + ", shape(x), strides(x)");
@@ -544,7 +559,7 @@ LauncherArgument::Value LauncherArgument::evaluate(const ArgumentContext& contex
     case Source::shape: out.pointer = tensor == nullptr ? nullptr : tensor->dl.shape; return out;
     case Source::strides: out.pointer = tensor == nullptr ? nullptr : tensor->dl.strides; return out;
     case Source::stream: out.pointer = context.call.stream; return out;
-    case Source::workspace: out.pointer = context.workspace; return out;
+    case Source::workspace: out.pointer = context.workspaces.at(static_cast<std::size_t>(slot_.index)).data; return out;
     case Source::null: return out;
     case Source::value: break;
   }

@@ -56,7 +56,8 @@ struct ArgumentNames {
   std::map<std::string, TensorFacts> facts;  ///< of tensors; of one without, pointers are not judged
   std::map<std::string, std::vector<std::pair<TensorSlot, int>>> dims;  ///< inputs and axes that have the symbol
   std::map<std::string, std::int32_t> attributes;                       ///< index in the call
-  std::map<std::int32_t, std::int64_t> dtype_codes;  ///< AC_FP32, ... -> the launcher's code; empty: none declared
+  std::map<std::int32_t, std::int64_t> dtype_codes;     ///< AC_FP32, ... -> the launcher's code; empty: none declared
+  std::map<std::string, std::int32_t> workspaces = {};  ///< index in the context; the only one is "workspace"
 
   std::vector<std::string> all() const;
 };
@@ -65,8 +66,11 @@ struct ArgumentNames {
 struct ArgumentContext {
   const ac_call& call;
   const ArgumentNames& names;
-  void* workspace = nullptr;
-  std::int64_t workspace_bytes = 0;
+  struct Scratch {
+    void* data = nullptr;
+    std::int64_t bytes = 0;
+  };
+  std::vector<Scratch> workspaces = {};
 };
 
 /// A value of a call, computed from what the call is given.
@@ -125,7 +129,6 @@ class LauncherArgument {
     std::uint8_t boolean;
   };
   Type type() const { return type_; }
-  bool uses_workspace() const { return source_ == Source::workspace; }
   /// Whether the data of this tensor is passed.
   bool passes(TensorSlot slot) const { return source_ == Source::tensor && slot_ == slot; }
   /// The int64 tensor of the call that is passed as a copy in int32; null: none, or an absent one.

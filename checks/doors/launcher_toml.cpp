@@ -346,13 +346,18 @@ class Reader {
   /// its own and stands where a cotangent stood, which then is no pointer to const.
   void read_backward_tensors() {
     const TomlNode* const node = root_.find("backward");
-    const TomlNode* const list =
-        node == nullptr || node->kind != TomlNode::Kind::table ? nullptr : entry_of(*node, "arguments");
-    if (list == nullptr) return;
+    if (node == nullptr || node->kind != TomlNode::Kind::table) return;
     std::map<std::string, bool> pointers;  // name -> whether it may be written through
-    for (const TomlEntry& entry : list->entries)
-      if (const auto star = entry.value.text.rfind('*'); star != std::string::npos)
-        pointers[trimmed(entry.value.text.substr(star + 1))] = entry.value.text.find("const") > star;
+    const auto see = [&](const TomlNode& step) {
+      const TomlNode* const list = entry_of(step, "arguments");
+      if (list == nullptr) return;
+      for (const TomlEntry& entry : list->entries)
+        if (const auto star = entry.value.text.rfind('*'); star != std::string::npos)
+          pointers[trimmed(entry.value.text.substr(star + 1))] |= entry.value.text.find("const") > star;
+    };
+    see(*node);
+    if (const TomlNode* const then = entry_of(*node, "then"))
+      for (const TomlEntry& step : then->entries) see(step.value);
     for (ac_output& output : out_.outputs)
       if (pointers.contains(output.name)) output.flags |= AC_TO_BACKWARD;
     std::vector<ac_input*> homeless;

@@ -133,10 +133,8 @@ class OpReader {
     const std::vector<std::string> symbols = OpSignature::symbols(spec);
     if (symbols.size() > static_cast<std::size_t>(kMaxRank))
       at.fail("dims, got " + std::to_string(symbols.size()) + " dimensions, want at most 8");
-    std::set<std::string> own;
     for (const std::string& symbol : symbols) {
       require_dim(symbol, "dims", at);
-      if (!own.insert(symbol).second) at.fail("dims, got '" + symbol + "' twice in one tensor");
       used_dims_.insert(symbol);
     }
     spec.role = choice(input.role,

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "src/launch_facts.h"
 #include "src/launch_notes.h"
@@ -61,6 +63,26 @@ void add_region(const ac_tensor* tensor, bool initialised, std::vector<ptx::Regi
   regions.push_back({tensor->name, address, static_cast<std::uint64_t>((high - low) * size), initialised});
 }
 
+void require_kernel(const ptx::Program& program, const std::string& symbol,
+                    const std::vector<LauncherArgument>& arguments) {
+  const ptx::Routine* const kernel = program.entry(symbol);
+  if (kernel == nullptr) {
+    std::string list;
+    for (const ptx::Routine& known : program.functions)
+      if (known.entry) list += (list.empty() ? "" : ", ") + known.name;
+    throw Error("kernel '" + symbol + "', got none in '" + program.text.path + "', want one of " +
+                (list.empty() ? "none, for it has no kernel" : list));
+  }
+  if (kernel->params.size() != arguments.size())
+    throw Error("arguments of '" + symbol + "', got " + std::to_string(arguments.size()) + ", want " +
+                std::to_string(kernel->params.size()));
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    if (kernel->params[i].bytes != size_of(arguments[i].type()))
+      throw Error("argument '" + arguments[i].text() + "' of '" + symbol + "', got " +
+                  std::to_string(size_of(arguments[i].type())) + " bytes, want the " +
+                  std::to_string(kernel->params[i].bytes) + " that the kernel takes");
+}
+
 }  // namespace
 
 const ptx::Program& PtxModule::program() {
@@ -74,25 +96,8 @@ const ptx::Program& PtxModule::program() {
 
 void PtxLauncher::resolve() {
   const ptx::Program& program = description_.module->program();
-  for (const auto& [storage, symbol] : description_.call.symbols) {
-    const ptx::Routine* const kernel = program.entry(symbol);
-    if (kernel == nullptr) {
-      std::string list;
-      for (const ptx::Routine& known : program.functions)
-        if (known.entry) list += (list.empty() ? "" : ", ") + known.name;
-      throw Error("kernel '" + symbol + "', got none in '" + program.text.path + "', want one of " +
-                  (list.empty() ? "none, for it has no kernel" : list));
-    }
-    const auto& arguments = description_.call.arguments;
-    if (kernel->params.size() != arguments.size())
-      throw Error("arguments of '" + symbol + "', got " + std::to_string(arguments.size()) + ", want " +
-                  std::to_string(kernel->params.size()));
-    for (std::size_t i = 0; i < arguments.size(); ++i)
-      if (kernel->params[i].bytes != size_of(arguments[i].type()))
-        throw Error("argument '" + arguments[i].text() + "' of '" + symbol + "', got " +
-                    std::to_string(size_of(arguments[i].type())) + " bytes, want the " +
-                    std::to_string(kernel->params[i].bytes) + " that the kernel takes");
-  }
+  for (const LauncherStep& step : description_.call.steps)
+    for (const auto& [storage, symbol] : step.symbols) require_kernel(program, symbol, step.arguments);
 }
 
 std::int32_t PtxLauncher::run(const ac_call& call) {
@@ -135,33 +140,45 @@ void PtxLauncher::add_tensors(const ac_call& call, std::vector<ptx::Region>& reg
 }
 
 void PtxLauncher::launch(const ac_call& call) {
-  const auto& symbols = description_.call.symbols;
-  const auto own = symbols.find(call.storage);
-  const std::string& symbol = own != symbols.end() ? own->second : symbols.at(0);
-  const ptx::Program& program = description_.module->program();
-  const ptx::Routine& kernel = *program.entry(symbol);
   ArgumentContext context{call, names_};
-  ptx::Launch launch;
-  add_tensors(call, launch.regions);
-  std::vector<std::uint8_t> workspace;
-  if (description_.call.workspace) {
-    const double bytes = description_.call.workspace->evaluate(context, true);
+  std::vector<ptx::Region> regions;
+  add_tensors(call, regions);
+  std::deque<std::vector<std::uint8_t>> workspaces;
+  for (const LauncherWorkspace& wanted : description_.call.workspaces) {
+    const double bytes = wanted.bytes.evaluate(context, true);
     if (!(bytes >= 0 && bytes <= kMostWorkspace))
-      throw Error("workspace, got " + std::to_string(bytes) + " bytes, want 0 to 2^34");
-    workspace.assign(static_cast<std::size_t>(bytes) + 256, 0xff);
-    context.workspace_bytes = static_cast<std::int64_t>(bytes);
-    context.workspace = workspace.data() + ((256 - reinterpret_cast<std::uintptr_t>(workspace.data()) % 256) & 255);
-    launch.regions.push_back(
-        {"workspace", reinterpret_cast<std::uintptr_t>(context.workspace), static_cast<std::uint64_t>(bytes), false});
+      throw Error(wanted.name + ", got " + std::to_string(bytes) + " bytes, want 0 to 2^34");
+    constexpr std::uint8_t kUnwritten = 0xff;
+    std::vector<std::uint8_t>& memory =
+        workspaces.emplace_back(static_cast<std::size_t>(bytes) + 256, wanted.zeroed ? std::uint8_t{0} : kUnwritten);
+    std::uint8_t* const first = memory.data() + ((256 - reinterpret_cast<std::uintptr_t>(memory.data()) % 256) & 255);
+    context.workspaces.push_back({first, static_cast<std::int64_t>(bytes)});
+    regions.push_back(
+        {wanted.name, reinterpret_cast<std::uintptr_t>(first), static_cast<std::uint64_t>(bytes), wanted.zeroed});
   }
+  for (std::size_t step = 0; step < description_.call.steps.size(); ++step) {
+    launch_step(step, context, regions);
+    // What the first kernel has left out is not known to the second: it sees memory that may hold something.
+    for (ptx::Region& region : regions) region.initialised = true;
+  }
+}
+
+void PtxLauncher::launch_step(std::size_t at, const ArgumentContext& context, std::vector<ptx::Region> regions) const {
+  const ac_call& call = context.call;
+  const LauncherStep& step = description_.call.steps[at];
+  const PtxExtents& extents = description_.extents[at];
+  const std::string& symbol = step.symbol(call.storage);
+  const ptx::Program& program = description_.module->program();
+  ptx::Launch launch;
+  launch.regions = std::move(regions);
   std::vector<LauncherArgument::Value> values;
-  for (const LauncherArgument& argument : description_.call.arguments) {
+  for (const LauncherArgument& argument : step.arguments) {
     if (argument.narrowed(call) != nullptr)
       throw Error("argument '" + argument.text() +
                   "', got an index in int32, want int64: device ptx passes indices as they are");
     values.push_back(argument.evaluate(context));
   }
-  launch.params = parameters(kernel, values);
+  launch.params = parameters(*program.entry(symbol), values);
   const auto extent = [&](const ArgumentValue& value, const char* what) {
     const double out = value.evaluate(context, true);
     if (!(out >= 0 && out <= 4294967295.0))
@@ -169,17 +186,19 @@ void PtxLauncher::launch(const ac_call& call) {
     return static_cast<std::uint32_t>(out);
   };
   for (std::size_t i = 0; i < 3; ++i) {
-    launch.grid[i] = extent(description_.grid[i], "grid");
-    launch.block[i] = extent(description_.block[i], "block");
+    launch.grid[i] = extent(extents.grid[i], "grid");
+    launch.block[i] = extent(extents.block[i], "block");
   }
-  if (description_.shared) launch.dynamic_shared = extent(*description_.shared, "shared");
+  if (extents.shared) launch.dynamic_shared = extent(*extents.shared, "shared");
   // A GPU does not launch an empty grid; who calls it has to look, and a launch of nothing is what that comes to.
   if (launch.grid[0] == 0 || launch.grid[1] == 0 || launch.grid[2] == 0) return;
   launch.cancelled = [&] { return call.host->should_cancel(call.host->context) != 0; };
   launch.schedule = next_schedule();
   ptx::Outcome outcome = ptx::run(program, symbol, launch);
   for (LaunchNote& note : outcome.notes) note_launch(std::move(note));
-  for (LaunchFact& fact : outcome.facts) keep_launch_fact(std::move(fact));
+  const bool last = at + 1 == description_.call.steps.size();
+  for (LaunchFact& fact : outcome.facts)  // what this kernel leaves unwritten a later one may write
+    if (last || fact.kind != LaunchFact::Kind::unwritten) keep_launch_fact(std::move(fact));
   if (outcome.cancelled) throw Error("the kernel did not end in time");
 }
 

@@ -31,11 +31,16 @@ class PtxModule {
   std::shared_ptr<const ptx::Program> program_;
 };
 
-struct PtxLaunchDescription {
-  std::shared_ptr<PtxModule> module;
-  LauncherDescription call;  ///< kernels as symbols, arguments, workspace
+/// The numbers between <<< and >>>.
+struct PtxExtents {
   std::array<ArgumentValue, 3> grid, block;
   std::optional<ArgumentValue> shared;
+};
+
+struct PtxLaunchDescription {
+  std::shared_ptr<PtxModule> module;
+  LauncherDescription call;                   ///< kernels as symbols, arguments, workspaces
+  std::vector<PtxExtents> extents;            ///< of each step
   std::vector<std::string> accumulates = {};  ///< tensors that hold something before the call
 };
 
@@ -50,6 +55,7 @@ class PtxLauncher : public OpLauncher {
 
  private:
   void launch(const ac_call& call);
+  void launch_step(std::size_t step, const ArgumentContext& context, std::vector<ptx::Region> regions) const;
   void add_tensors(const ac_call& call, std::vector<ptx::Region>& regions) const;
   std::vector<std::uint8_t> parameters(const ptx::Routine& kernel,
                                        const std::vector<LauncherArgument::Value>& values) const;

@@ -60,15 +60,17 @@ class LauncherReader {
     for (const OutputSpec& saved : signature.saved) out_.forward_names.facts[saved.name].written = true;
     for (const OutputSpec& output : signature.outputs) {
       out_.forward_names.facts[output.name] = {dtypes_of(output.type, signature), true, false};
-      out_.backward_names.facts[gradient_name(output.name)] = {dtypes_of(output.type, signature), false, false};
+      if (output.takes_cotangent)
+        out_.backward_names.facts[gradient_name(output.name)] = {dtypes_of(output.type, signature), false, false};
     }
     for (const TensorSpec& input : signature.inputs)
       if (input.has_gradient())
         out_.backward_names.facts[gradient_name(input.name)] = {dtypes_of(input.type, signature), true, false};
     for (std::size_t i = 0; i < signature.outputs.size(); ++i) {
       out_.forward_names.tensors[signature.outputs[i].name] = {List::outputs, static_cast<std::int32_t>(i)};
-      out_.backward_names.tensors[gradient_name(signature.outputs[i].name)] = {List::cotangents,
-                                                                               static_cast<std::int32_t>(i)};
+      if (signature.outputs[i].takes_cotangent)
+        out_.backward_names.tensors[gradient_name(signature.outputs[i].name)] = {List::cotangents,
+                                                                                 static_cast<std::int32_t>(i)};
     }
     for (std::size_t i = 0; i < signature.inputs.size(); ++i)
       if (signature.inputs[i].has_gradient())
@@ -80,21 +82,28 @@ class LauncherReader {
       out_.backward_names.facts[output.name] = {dtypes_of(output.type, signature), false, false};
       out_.backward_names.tensors[output.name] = {List::outputs, static_cast<std::int32_t>(i)};
     }
+    name_double_backward(signature);
+  }
+
+  void name_double_backward(const OpSignature& signature) {
+    using List = TensorSlot::List;
     out_.double_backward_names = out_.backward_names;
     for (const TensorSpec& input : signature.inputs)
       if (input.has_gradient())
         out_.double_backward_names.facts[gradient_name(gradient_as_output(input.name))] = {
             dtypes_of(input.type, signature), false, false};
     for (const OutputSpec& output : signature.outputs)
-      out_.double_backward_names.facts[gradient_name(gradient_name(output.name))] = {dtypes_of(output.type, signature),
-                                                                                     true, false};
+      if (output.takes_cotangent)
+        out_.double_backward_names.facts[gradient_name(gradient_name(output.name))] = {
+            dtypes_of(output.type, signature), true, false};
     for (std::size_t i = 0; i < signature.inputs.size(); ++i)
       if (signature.inputs[i].has_gradient())
         out_.double_backward_names.tensors[gradient_name(gradient_as_output(signature.inputs[i].name))] = {
             List::gradient_cotangents, static_cast<std::int32_t>(i)};
     for (std::size_t i = 0; i < signature.outputs.size(); ++i)
-      out_.double_backward_names.tensors[gradient_name(gradient_name(signature.outputs[i].name))] = {
-          List::cotangent_gradients, static_cast<std::int32_t>(i)};
+      if (signature.outputs[i].takes_cotangent)
+        out_.double_backward_names.tensors[gradient_name(gradient_name(signature.outputs[i].name))] = {
+            List::cotangent_gradients, static_cast<std::int32_t>(i)};
   }
 
   /// The dtypes that a tensor of this type has in some case.
@@ -128,7 +137,7 @@ class LauncherReader {
                                               ", want one for each storage type");
   }
 
-  std::unique_ptr<OpLauncher> launcher(const char* pass, const OpSignature& signature, const ArgumentNames& names) {
+  std::unique_ptr<OpLauncher> launcher(const char* pass, const OpSignature& signature, ArgumentNames& names) {
     if (root_.find(pass) == nullptr) {
       const bool backward = std::string_view(pass) == "backward";
       file_.fail({}, std::string(pass) + ", got none, want a table [" + pass + "] with " +
@@ -136,19 +145,72 @@ class LauncherReader {
                          (backward ? " (or gradient = false for every input)" : ""));
     }
     if (module_ != nullptr) return kernel(pass, signature, names);
-    const TomlSection section(file_, *root_.find(pass), pass, {"symbol", "arguments", "workspace", "returns"});
     LauncherDescription out;
     out.library = library_;
-    read_symbols(section, "symbol", signature, out);
-    out.returns_status = section.choice("returns", {"void", "status"}).value_or(0) == 1;
-    read_arguments(pass, section, signature, names, out);
+    each_step(pass, {"symbol", "arguments", "returns"}, names, out, [&](const TomlSection& section) {
+      LauncherStep& step = out.steps.emplace_back();
+      read_symbols(section, "symbol", signature, step);
+      step.returns_status = section.choice("returns", {"void", "status"}).value_or(0) == 1;
+      read_arguments(section, names, step);
+    });
+    require_written(pass, signature, names, out.steps);
     return std::make_unique<Launcher>(std::move(out), names);
   }
 
-  void read_arguments(const char* pass, const TomlSection& section, const OpSignature& signature,
-                      const ArgumentNames& names, LauncherDescription& out) const {
-    if (const auto bytes = section.text("workspace"))
-      out.workspace = argument(section.find("workspace")->place, [&] { return ArgumentValue::parse(*bytes, names); });
+  /// Reads the workspaces of a pass, then calls read(section) for the table of the pass and for each entry of its
+  /// "then": what is called behind it, with the same workspaces.
+  template <class F>
+  void each_step(const char* pass, std::vector<std::string> keys, ArgumentNames& names, LauncherDescription& out,
+                 F read) const {
+    const std::vector<std::string> of_step = keys;
+    for (const char* key : {"workspace", "workspaces", "then"}) keys.emplace_back(key);
+    const TomlSection first(file_, *root_.find(pass), pass, keys);
+    read_workspaces(first, names, out);
+    read(first);
+    const TomlNode* const then = first.find("then");
+    if (then == nullptr) return;
+    if (then->kind != TomlNode::Kind::array || then->entries.empty())
+      first.fail("then", std::string("got ") + (then->kind == TomlNode::Kind::array ? "none" : kind_name(then->kind)) +
+                             ", want [[" + pass + ".then]] for each launch that follows");
+    for (const TomlEntry& entry : then->entries)
+      read(TomlSection(file_, entry.value, std::string(pass) + ".then", of_step));
+  }
+
+  void read_workspaces(const TomlSection& section, ArgumentNames& names, LauncherDescription& out) const {
+    const auto add = [&](const std::string& name, const TomlNode& node, TomlPlace at) {
+      const bool known = names.tensors.contains(name) || names.dims.contains(name) || names.attributes.contains(name) ||
+                         names.workspaces.contains(name);
+      if (known || name == "stream" || name == "null")
+        file_.fail(at, "workspaces, got '" + name + "', which " +
+                           (known ? "names something else here" : "is a word of its own") + ", want another name");
+      LauncherWorkspace made{name, {}, false};
+      const auto read_size = [&](const TomlNode& text) {
+        return argument(text.place, [&] { return ArgumentValue::parse(text.text, names); });
+      };
+      if (node.kind == TomlNode::Kind::text) {
+        made.bytes = read_size(node);
+      } else {
+        const TomlSection table(file_, node, "workspace '" + name + "'", {"bytes", "zeroed"});
+        required(file_, table, "bytes", "its size, such as \"4 * N\"");
+        made.bytes = read_size(*table.find("bytes"));
+        made.zeroed = table.flag("zeroed");
+      }
+      out.workspaces.push_back(std::move(made));
+    };
+    if (const TomlNode* const one = section.find("workspace")) add("workspace", *one, one->place);
+    if (const TomlNode* const several = section.find("workspaces")) {
+      if (several->kind != TomlNode::Kind::table)
+        section.fail("workspaces",
+                     std::string("got ") + kind_name(several->kind) + ", want a table such as { partial = \"4 * N\" }");
+      for (const TomlEntry& entry : several->entries) add(entry.key, entry.value, entry.place);
+    }
+    // Named once all sizes are read: none follows from another's.
+    for (std::size_t k = 0; k < out.workspaces.size(); ++k)
+      if (!names.workspaces.emplace(out.workspaces[k].name, static_cast<std::int32_t>(k)).second)
+        section.fail("workspaces", "got two of the name '" + out.workspaces[k].name + "'");
+  }
+
+  void read_arguments(const TomlSection& section, const ArgumentNames& names, LauncherStep& out) const {
     const TomlNode* const list = section.find("arguments");
     if (list == nullptr)
       file_.fail(section.place(), "arguments, got none, want an array of C parameters such as \"const void* x\"");
@@ -156,21 +218,27 @@ class LauncherReader {
     for (std::size_t i = 0; i < texts.size(); ++i) {
       const TomlPlace place = list->entries[i].value.place;
       out.arguments.push_back(argument(place, [&] { return LauncherArgument::parse(texts[i], names); }));
-      if (out.arguments.back().uses_workspace() && !out.workspace)
-        file_.fail(place, "arguments, got a workspace without its size, want workspace = \"4 * N\" (bytes) in [" +
-                              std::string(pass) + "]");
     }
-    require_written(pass, signature, names, out.arguments, section.place("arguments"));
   }
 
   /// A pass of a kernel that device ptx runs: how it is launched stands beside its arguments.
-  std::unique_ptr<OpLauncher> kernel(const char* pass, const OpSignature& signature, const ArgumentNames& names) {
-    const TomlSection section(file_, *root_.find(pass), pass,
-                              {"kernel", "arguments", "workspace", "grid", "block", "shared"});
+  std::unique_ptr<OpLauncher> kernel(const char* pass, const OpSignature& signature, ArgumentNames& names) {
     PtxLaunchDescription out;
     out.module = module_;
-    read_symbols(section, "kernel", signature, out.call);
-    read_arguments(pass, section, signature, names, out.call);
+    each_step(pass, {"kernel", "arguments", "grid", "block", "shared"}, names, out.call,
+              [&](const TomlSection& section) {
+                LauncherStep& step = out.call.steps.emplace_back();
+                read_symbols(section, "kernel", signature, step);
+                read_arguments(section, names, step);
+                out.extents.push_back(extents_of(section, names));
+              });
+    require_written(pass, signature, names, out.call.steps);
+    for (const std::string& tensor : signature.launch.accumulates) out.accumulates.push_back(tensor);
+    return std::make_unique<PtxLauncher>(std::move(out), names);
+  }
+
+  PtxExtents extents_of(const TomlSection& section, const ArgumentNames& names) const {
+    PtxExtents out;
     const auto extents = [&](const char* key, std::array<ArgumentValue, 3>& to) {
       const TomlNode* const node = section.find(key);
       if (node == nullptr)
@@ -190,8 +258,7 @@ class LauncherReader {
     extents("grid", out.grid);
     extents("block", out.block);
     if (const TomlNode* const shared = section.find("shared")) out.shared = extent(*shared, names);
-    for (const std::string& tensor : signature.launch.accumulates) out.accumulates.push_back(tensor);
-    return std::make_unique<PtxLauncher>(std::move(out), names);
+    return out;
   }
 
   ArgumentValue extent(const TomlNode& node, const ArgumentNames& names) const {
@@ -204,10 +271,15 @@ class LauncherReader {
 
   /// A result that no argument passes would be judged as the garbage that its memory holds.
   void require_written(const std::string& pass, const OpSignature& signature, const ArgumentNames& names,
-                       const std::vector<LauncherArgument>& arguments, TomlPlace place) const {
+                       const std::vector<LauncherStep>& steps) const {
+    TomlPlace place = root_.find(pass)->place;
+    for (const TomlEntry& entry : root_.find(pass)->entries)
+      if (entry.key == "arguments") place = entry.place;
     const auto passes = [&](const std::string& tensor) {
-      return std::any_of(arguments.begin(), arguments.end(),
-                         [&](const LauncherArgument& argument) { return argument.passes(names.tensors.at(tensor)); });
+      const auto passed = [&](const LauncherArgument& argument) { return argument.passes(names.tensors.at(tensor)); };
+      return std::any_of(steps.begin(), steps.end(), [&](const LauncherStep& step) {
+        return std::any_of(step.arguments.begin(), step.arguments.end(), passed);
+      });
     };
     for (const auto& [tensor, facts] : names.facts) {
       const bool over_input =
@@ -236,7 +308,7 @@ class LauncherReader {
   }
 
   void read_symbols(const TomlSection& section, const char* key, const OpSignature& signature,
-                    LauncherDescription& out) const {
+                    LauncherStep& out) const {
     const TomlNode* const symbol = section.find(key);
     if (symbol == nullptr)
       file_.fail(section.place(), std::string(key) + ", got none, want its name, or { fp32 = \"f\", bf16 = \"g\" }");

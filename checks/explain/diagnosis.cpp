@@ -38,6 +38,8 @@ Factor factor_of(const std::vector<double>& ratios, Dtype dtype) {
 /// Enough digits to know it by: of what is near 1, those of the difference.
 std::string rounded_text(double factor) {
   if (std::fabs(factor) < 0.1) return fmt::format("{:.4g}", factor);
+  if (const double off = factor - 1; off != 0 && std::fabs(off) < 1e-5)
+    return fmt::format("1 {} {:.3g}", off < 0 ? '-' : '+', std::fabs(off));
   const double scale = std::fabs(factor - 1) > 1e-3 ? 1e4 : 1e6;
   return number_text(std::round(factor * scale) / scale);
 }
@@ -159,7 +161,10 @@ std::string alike(const WrongTensor& wrong) {
     return std::ranges::all_of(wrong.comparison.outside,
                                [&](std::int64_t i) { return is(static_cast<std::size_t>(i)); });
   };
-  if (each([&](std::size_t i) { return std::isinf(due.low[i]) && due.low[i] == due.high[i] && std::isfinite(got[i]); }))
+  if (each([&](std::size_t i) {
+        return std::isfinite(due.value[i]) && std::isinf(due.low[i]) && due.low[i] == due.high[i] &&
+               std::isfinite(got[i]);
+      }))
     return "finite where the value overflows to infinity: it is clamped or saturates";
   if (each([&](std::size_t i) { return std::isnan(due.value[i]) && std::isfinite(got[i]); }))
     return "finite where NaN is due: the NaN is dropped";

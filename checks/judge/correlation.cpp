@@ -56,6 +56,8 @@ double allowance(const reference::Graph& graph, const MathSet& math) {
       case reference::Primitive::tanh: most = std::max(most, math.tanh); break;
       case reference::Primitive::erf: most = std::max(most, math.erf); break;
       case reference::Primitive::erfc: most = std::max(most, math.erfc); break;
+      case reference::Primitive::sin:
+      case reference::Primitive::cos: most = std::max(most, reference::kTrigonometricUlp); break;
       case reference::Primitive::sqrt: most = std::max(most, math.sqrt); break;
       case reference::Primitive::rsqrt: most = std::max(most, math.rsqrt); break;
       case reference::Primitive::pow: most = std::max(most, math.pow); break;

@@ -9,7 +9,8 @@
 namespace ampcheck::checks {
 
 bool wrong_value(const CheckResult& check) {
-  return is_wrong_number(check.code) || check.code == Code::ac104 || is_contract_departure(check.code);
+  return is_wrong_number(check.code) || check.code == Code::ac104 || is_contract_departure(check.code) ||
+         (check.code == Code::ac203 && is_of_pass(check.id));
 }
 
 bool contract_explains(const std::vector<CheckResult>& checks) {

@@ -16,6 +16,7 @@
 #include "checks/judge/forward_mode.h"
 #include "checks/judge/judge.h"
 #include "checks/judge/loss_scale.h"
+#include "checks/judge/lost_to_range.h"
 #include "checks/judge/relations.h"
 #include "checks/reach/coverage.h"
 #include "checks/run/conclude.h"
@@ -65,6 +66,7 @@ bool judge_forward(CaseRun& run, const LaunchResult& forward, Notes& notes, Dump
   bool vouched = run.reference.inputs_finite();
   std::vector<CheckResult> checks = judge(run, subjects, Pass::forward, notes);
   explain_further(run, subjects, Pass::forward, notes, checks);
+  name_range(run, subjects, Pass::forward, checks);
   for (std::size_t k = 0; k < checks.size(); ++k) {
     if (subjects[k].tensor->reaches_backward()) vouched &= checks[k].failed == 0 && checks[k].range == 0;
     save(dump, *subjects[k].tensor, subjects[k].got, run, Pass::forward);
@@ -82,6 +84,8 @@ void judge_backward(CaseRun& run, const std::vector<Subject>& subjects, bool has
                        std::all_of(sharp.begin(), sharp.end(), [](const CheckResult& c) { return c.failed == 0; });
   if (!settled) wide = judge(run, subjects, Pass::backward, notes);
   explain_further(run, subjects, Pass::backward, notes, wide);
+  name_range(run, subjects, Pass::backward, wide);
+  name_range(run, subjects, Pass::backward_at_saved, sharp);
   for (std::size_t k = 0; k < subjects.size(); ++k) {
     if (!wide.empty()) run.add(std::move(wide[k]));
     if (sharp.empty()) continue;
@@ -152,8 +156,9 @@ void add_facts(std::vector<CheckResult>& checks) {
     const bool whole = check.code == Code::ac401 || is_wrong_number(check.code);
     for (const LaunchFact& fact : launch_facts()) {
       const bool fits = fact.kind == Kind::unwritten ? whole && fact.tensor == check.id.tensor
-                        : fact.kind == Kind::born    ? check.code == Code::ac102 || check.code == Code::ac103
-                                                     : is_contract_departure(check.code) || check.code == Code::ac101;
+                        : fact.kind == Kind::born
+                            ? check.code == Code::ac102 || check.code == Code::ac103 || check.code == Code::ac203
+                            : is_contract_departure(check.code) || check.code == Code::ac101;
       if (fits) check.cause += (check.cause.empty() ? "" : "; ") + fact.text;
     }
   }

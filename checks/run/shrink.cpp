@@ -23,11 +23,12 @@ std::optional<CheckId> subject(const CaseResult& result) {
 }
 
 /// A verdict and its code; of wrong numbers the same, however a replay explains them: a small case may not show by
-/// what.
+/// what, and whether a number is lost to the range is an explanation too.
 std::pair<Verdict, Code> kind_of(const CaseResult& result) {
   return result.code == Code::ac101 || result.verdict == Verdict::precision_contract
              ? std::pair(Verdict::bug, Code::ac101)
-             : std::pair(result.verdict, result.code);
+         : result.code == Code::ac203 ? std::pair(Verdict::bug, Code::ac102)
+                                      : std::pair(result.verdict, result.code);
 }
 
 class Shrinker {
@@ -153,16 +154,19 @@ const Case* find(const ByName& cases, const CaseResult& result) {
   return found == cases.end() ? nullptr : found->second;
 }
 
-/// Takes over what `like` says of the same tensors: the contract that they break, or the cause in words.
+/// Takes over what `like` says of the same tensors: the contract that they break, that they are lost to the range, or
+/// the cause in words.
 void explain_as(const CaseResult& like, CaseResult& result) {
   std::map<CheckId, const CheckResult*> known;
   for (const CheckResult& check : like.checks)
     if (check.failed > 0 && !check.cause.empty()) known.emplace(subject_of(check), &check);
   for (CheckResult& check : result.checks) {
     const auto found = known.find(subject_of(check));
-    if (check.code != Code::ac101 || found == known.end()) continue;
+    if (found == known.end()) continue;
     const CheckResult& as = *found->second;
-    if (as.verdict == Verdict::precision_contract) {
+    const bool lost = as.code == Code::ac203 && (check.code == Code::ac102 || check.code == Code::ac103);
+    if (check.code != Code::ac101 && !lost) continue;
+    if (as.verdict == Verdict::precision_contract || lost) {
       check.code = as.code;
       check.verdict = as.verdict;
     }
@@ -170,6 +174,11 @@ void explain_as(const CaseResult& like, CaseResult& result) {
   }
   result.explained = true;
   if (like.verdict == Verdict::precision_contract && contract_explains(result.checks)) {
+    result.code = like.code;
+    result.verdict = like.verdict;
+  }
+  const auto is_bug = [](const CheckResult& check) { return check.verdict == Verdict::bug; };
+  if (like.code == Code::ac203 && std::none_of(result.checks.begin(), result.checks.end(), is_bug)) {
     result.code = like.code;
     result.verdict = like.verdict;
   }

@@ -29,7 +29,8 @@ struct Failure {
 std::optional<Failure> failure_of(const CaseResult& result) {
   const CheckResult* const check = deciding_check(result);
   if (check == nullptr || check->failed == 0 || !is_of_pass(check->id)) return std::nullopt;
-  const Code code = is_contract_departure(check->code) ? Code::ac101 : check->code;
+  Code code = is_contract_departure(check->code) ? Code::ac101 : check->code;
+  if (code == Code::ac203) code = Code::ac102;  // as it is without an explanation
   if (code < Code::ac101 || code > Code::ac104) return std::nullopt;
   const Pass pass = check->id.kind == CheckId::Kind::forward ? Pass::forward
                     : check->id.at_saved                     ? Pass::backward_at_saved

@@ -79,7 +79,7 @@ std::vector<Specimen> activation_specimens() {
         unary(gelu_tanh_of, [](float x, float g, Dtype) { return g * slope_with(x, std::tanh(argument(x)), 1); })},
        {"slope_of_erf_form", 30, "the gradient of the exact gelu", "any", V::bug, "another activation|erf",
         unary(gelu_tanh_of, gelu_slope)},
-       {"tanh_overflows", 28, "tanh as (e - 1) / (e + 1), e = exp(2u)", "x above 5", V::bug,
+       {"tanh_overflows", 28, "tanh as (e - 1) / (e + 1), e = exp(2u)", "x above 5", V::range_declared,
         "overflow|inf-inf|infinite",
         unary(
             [](float x, Dtype) {
@@ -87,7 +87,7 @@ std::vector<Specimen> activation_specimens() {
               return 0.5f * x * (1 + (e - 1) / (e + 1));
             },
             gelu_tanh_slope),
-        kAllTypes, V::range},
+        kAllTypes, V::bug},
        {"tanh_saturates", 28, "tanh is 1 beyond 3", "|u| above 3", V::bug, "zero|satur",
         unary(
             [](float x, Dtype) {
@@ -120,14 +120,14 @@ std::vector<Specimen> activation_specimens() {
                 return g * (s * (1 + x * (1 - s)));
               }),
         kAllTypes, V::bug},
-       {"overflows", 28, "x exp(x) / (1 + exp(x))", "x above 88", V::bug, "overflow|inf-inf|infinite",
+       {"overflows", 28, "x exp(x) / (1 + exp(x))", "x above 88", V::range_declared, "overflow|inf-inf|infinite",
         unary(
             [](float x, Dtype) {
               const float e = std::exp(x);
               return x * e / (1 + e);
             },
             silu_slope),
-        kAllTypes, V::range},
+        kAllTypes, V::bug},
        {"squared_cotangent", 10, "g^2 in place of g", "cotangents other than 1", V::structural,
         "linear in the cotangent", unary(silu_of, silu_slope, {Io::squared, "dy"}), kAllTypes, V::bug},
        {"sign_of_slope", 2, "s (1 - x (1 - s))", "any", V::bug, "sign",

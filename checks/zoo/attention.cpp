@@ -237,7 +237,7 @@ std::vector<Specimen> attention_specimens() {
        {"strides_of_q", 20, "v is read with the strides of q", "q or v strided alone", V::structural, "strided",
         attention({.slip = {Io::read_with_strides, "v", 1, "q"}})},
        {"no_shift", 28, "exp(s) without subtracting the maximum", "scores above 88", V::bug,
-        "overflow|inf-inf|infinite", attention({Twist::no_shift}), kAllTypes, V::range},
+        "overflow|inf-inf|infinite", attention({Twist::no_shift}), kAllTypes, V::range_declared},
        {"race", 38, "a missing barrier: every third sum loses a term", "repeats", V::structural, "repeats differ",
         attention({.sum = racing}), kAllTypes, V::bug}},
       {{"flash", "blocks of keys with a running maximum, delta = sum do o", attention({Twist::flash})},

@@ -212,7 +212,7 @@ void add_group_norm(std::vector<Specimen>& out) {
        {"mean_term_missing", 4, "dx without - mean g", "any", V::bug, kTerm, group({Twist::mean_term_missing})},
        {"unbiased", 5, "variance over N-1", "any", V::bug, kCount, group({Twist::unbiased})},
        {"eps_missing", 6, "1/sqrt(variance)", "small variance or large eps", V::bug, "eps", group({Twist::eps_missing}),
-        kAllTypes, V::range},
+        kAllTypes, V::range_declared},
        {"one_pass_variance", 31, "E[x^2] - mean^2", "mean much larger than the spread", V::bug,
         "variance|cancel|one pass", group({Twist::one_pass}), kNotBf16, V::precision_contract},
        {"stats_in_bf16", 27, "mean and inv_std saved in bf16", "any", V::precision_contract, kStored,

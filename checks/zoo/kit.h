@@ -219,5 +219,6 @@ std::vector<Specimen> linear_specimens();
 std::vector<Specimen> image_specimens();
 std::vector<Specimen> attention_specimens();
 std::vector<Specimen> embedding_specimens();
+std::vector<Specimen> double_specimens();
 
 }  // namespace ampcheck::checks::zoo

@@ -56,9 +56,9 @@ float softplus_slope(float x, float g, Numbers n) { return g * sigmoid(n[0] * x)
 void add_softplus(std::vector<Specimen>& out) {
   const Pointwise kernel{{"beta"}};
   add(out, "softplus",
-      {{"overflows", 28, "log1p(exp(z)) / beta", "beta x above 88", V::bug, "overflow|inf-inf|infinite",
+      {{"overflows", 28, "log1p(exp(z)) / beta", "beta x above 88", V::range_declared, "overflow|inf-inf|infinite",
         kernel([](float x, Numbers n) { return std::log1p(std::exp(n[0] * x)) / n[0]; }, softplus_slope), kAllTypes,
-        V::range},
+        V::bug},
        {"log_of_sum", 28, "log(1 + exp(z)) / beta, which loses the left tail", "negative x", V::bug,
         "cancel|fast|zero|rounded|lost|stored|keeps|takes",
         kernel([](float x, Numbers n) { return x > 0 ? softplus_of(x, n) : std::log(1 + std::exp(n[0] * x)) / n[0]; },

@@ -102,9 +102,15 @@ std::span<const Specimen> specimens() {
   return kAll;
 }
 
+std::span<const Specimen> specimens_in_fp64() {
+  static const std::vector<Specimen> kAll = double_specimens();
+  return kAll;
+}
+
 const OpDef* find_specimen_op(std::string_view name) {
-  for (const Specimen& specimen : specimens())
-    if (specimen.name() == name) return &specimen.op;
+  for (const std::span<const Specimen> list : {specimens(), specimens_in_fp64()})
+    for (const Specimen& specimen : list)
+      if (specimen.name() == name) return &specimen.op;
   return nullptr;
 }
 

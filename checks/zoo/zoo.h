@@ -43,7 +43,9 @@ struct Specimen {
 
 /// All specimens, by op in the order of the ops; names are unique.
 std::span<const Specimen> specimens();
-/// The op of a specimen, or null.
+/// Kernels of fp64, which the built-in ops have not: a sample, scored by itself. Only `audit zoo` runs them.
+std::span<const Specimen> specimens_in_fp64();
+/// The op of a specimen of either, or null.
 const OpDef* find_specimen_op(std::string_view name);
 
 }  // namespace ampcheck::checks::zoo

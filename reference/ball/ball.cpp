@@ -159,6 +159,7 @@ void BallEvaluator::give(Expr leaf, Ball ball) {
   const auto id = static_cast<std::size_t>(leaf.id);
   if (arithmetic_.flushes_subnormals) widen_subnormals(ball);
   leaves_finite_ &= ball.range.finite;
+  ball.signed_zeros = true;
   balls_[id] = std::move(ball);
   given_[id] = 1;
   // Whatever depends on it is stale.

@@ -51,6 +51,10 @@ struct Arithmetic {
   std::map<std::string, const FloatFormat*> saved;  ///< formats of stored() intermediates; absent: the compute type
 };
 
+/// What sin and cos may err by, in ulp of the result for every argument: CUDA's sinf and cosf (2), glibc's (1) and
+/// their double precision twins (2).
+inline constexpr double kTrigonometricUlp = 2;
+
 /// Contributions that an evaluation leaves out, to see what each one adds to the radius.
 struct Switches {
   bool summation = true;
@@ -91,6 +95,7 @@ struct Ball {
   std::shared_ptr<std::uint8_t[]> flags;  ///< full mode: BallFlag
   Extremes range;
   bool narrow = false;                  ///< every radius is known to be finite
+  bool signed_zeros = false;            ///< a leaf: a kernel sees the sign that a zero has here
   double chain_up = 1, chain_down = 1;  ///< tensor-wide bounds of the product chain, plain mode
   UniformRadius all;  ///< Radii::uniform: instead of r, terms, mass and base; r where it is a sharper absolute part
   std::int64_t count() const { return shape.count(); }

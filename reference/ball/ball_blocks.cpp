@@ -189,6 +189,27 @@ void erf_rule(const RuleContext& context, int n, In in, BlockOut out, bool compl
   }
 }
 
+/// sin and cos: |f(a + s) - f(a)| <= |s| (|f'(a)| + |s|), since |f''| <= 1. Over a wide ball f stays in [-1, 1], and
+/// the ball is the part of it that lies there.
+void wave_rule(const RuleContext& c, int n, In in, BlockOut out, void (*f)(const double*, double*, int),
+               void (*slope)(const double*, double*, int)) {
+  constexpr double kWide = 0x1p-4;
+  std::array<double, kBlock> slopes{};
+  f(in[0].v, out.v, n);
+  slope(in[0].v, slopes.data(), n);
+  for (int i = 0; i < n; ++i) {
+    const double a = in[0].v[i], ra = in[0].r[i], steepest = std::fabs(slopes[static_cast<std::size_t>(i)]) + ra;
+    double spread = ra == 0 ? 0.0 : ra * (steepest < 1 ? steepest : 1.0);
+    if (ra > kWide) [[unlikely]] {
+      const double low = std::fmax(-1.0, out.v[i] - spread), high = std::fmin(1.0, out.v[i] + spread);
+      out.v[i] = 0.5 * (low + high);
+      spread = 0.5 * (high - low);
+    }
+    const bool exact = ra == 0 && a == 0;  // 0 of sin, 1 of cos
+    out.r[i] = exact ? 0.0 : function_radius(c, kTrigonometricUlp, out.v[i], spread);
+  }
+}
+
 void sqrt_rule(const RuleContext& c, double a, double ra, double& v, double& r) {
   const double root = std::sqrt(a), low = a - ra;
   const double spread = ra == 0 ? 0.0 : (low > 0 ? std::fmin(0.5 * ra / std::sqrt(low), std::sqrt(ra)) : std::sqrt(ra));
@@ -286,6 +307,25 @@ void where_rule(int n, In in, BlockOut out) {
   }
 }
 
+/// Value and radius of one block of a function of one operand.
+void Apply(const RuleContext& c, Primitive primitive, int n, In in, BlockOut out) {
+  switch (primitive) {
+    case Primitive::exp: return exp_rule(c, n, in, out);
+    case Primitive::expm1: return expm1_rule(c, n, in, out);
+    case Primitive::log: return log_rule(c, n, in, out);
+    case Primitive::log1p: return log1p_rule(c, n, in, out);
+    case Primitive::tanh: return tanh_rule(c, n, in, out);
+    case Primitive::erf: return erf_rule(c, n, in, out, false);
+    case Primitive::erfc: return erf_rule(c, n, in, out, true);
+    case Primitive::sin: return wave_rule(c, n, in, out, vector_sin, vector_cos);
+    case Primitive::cos: return wave_rule(c, n, in, out, vector_cos, vector_sin);
+    case Primitive::sqrt: return unary<sqrt_rule>(c, n, in, out);
+    case Primitive::rsqrt: return unary<rsqrt_rule>(c, n, in, out);
+    case Primitive::sigmoid: return sigmoid_rule(c, n, in, out);
+    default: throw Error(std::string("[ball] no elementwise rule for ") + name(primitive));
+  }
+}
+
 /// Value and radius of one block.
 void Evaluate(const RuleContext& c, Primitive primitive, int n, In in, BlockOut out) {
   switch (primitive) {
@@ -295,17 +335,7 @@ void Evaluate(const RuleContext& c, Primitive primitive, int n, In in, BlockOut 
     case Primitive::mul: return binary<mul_rule>(c, n, in, out);
     case Primitive::square: return unary<square_rule>(c, n, in, out);
     case Primitive::div: return binary<div_rule>(c, n, in, out);
-    case Primitive::exp: return exp_rule(c, n, in, out);
-    case Primitive::expm1: return expm1_rule(c, n, in, out);
-    case Primitive::log: return log_rule(c, n, in, out);
-    case Primitive::log1p: return log1p_rule(c, n, in, out);
-    case Primitive::tanh: return tanh_rule(c, n, in, out);
-    case Primitive::erf: return erf_rule(c, n, in, out, false);
-    case Primitive::erfc: return erf_rule(c, n, in, out, true);
-    case Primitive::sqrt: return unary<sqrt_rule>(c, n, in, out);
-    case Primitive::rsqrt: return unary<rsqrt_rule>(c, n, in, out);
     case Primitive::pow: return binary<pow_rule>(c, n, in, out);
-    case Primitive::sigmoid: return sigmoid_rule(c, n, in, out);
     case Primitive::abs: return unary<abs_rule>(c, n, in, out);
     case Primitive::sign: return unary<sign_rule>(c, n, in, out);
     case Primitive::less: return binary<less_rule>(c, n, in, out);
@@ -313,7 +343,7 @@ void Evaluate(const RuleContext& c, Primitive primitive, int n, In in, BlockOut 
     case Primitive::equal: return binary<equal_rule>(c, n, in, out);
     case Primitive::where: return where_rule(n, in, out);
     case Primitive::maximum: return binary<maximum_rule>(c, n, in, out);
-    default: throw Error(std::string("[ball] no elementwise rule for ") + name(primitive));
+    default: return Apply(c, primitive, n, in, out);
   }
 }
 

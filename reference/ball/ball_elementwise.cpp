@@ -18,6 +18,25 @@ float sign(float x) { return x == 0 || x != x ? x : std::copysign(1.0f, x); }
 float chosen(float condition, float yes, float no) { return condition != 0 ? yes : no; }
 float larger(float x, float y) { return x > y || x != x ? x : y; }
 
+/// The fp32 replay of a function of one operand.
+double replay_function(Primitive primitive, float x) {
+  switch (primitive) {
+    case Primitive::exp: return std::exp(x);
+    case Primitive::expm1: return std::expm1(x);
+    case Primitive::log: return std::log(x);
+    case Primitive::log1p: return std::log1p(x);
+    case Primitive::tanh: return std::tanh(x);
+    case Primitive::erf: return std::erf(x);
+    case Primitive::erfc: return std::erfc(x);
+    case Primitive::sin: return std::sin(x);
+    case Primitive::cos: return std::cos(x);
+    case Primitive::sqrt: return std::sqrt(x);
+    case Primitive::rsqrt: return 1 / std::sqrt(x);
+    case Primitive::sigmoid: return 1 / (1 + std::exp(-x));
+    default: return std::numeric_limits<double>::quiet_NaN();
+  }
+}
+
 /// The fp32 replay of one element (rule R9).
 double replay(Primitive primitive, const float* x) {
   switch (primitive) {
@@ -27,17 +46,7 @@ double replay(Primitive primitive, const float* x) {
     case Primitive::mul: return x[0] * x[1];
     case Primitive::square: return x[0] * x[0];
     case Primitive::div: return x[0] / x[1];
-    case Primitive::exp: return std::exp(x[0]);
-    case Primitive::expm1: return std::expm1(x[0]);
-    case Primitive::log: return std::log(x[0]);
-    case Primitive::log1p: return std::log1p(x[0]);
-    case Primitive::tanh: return std::tanh(x[0]);
-    case Primitive::erf: return std::erf(x[0]);
-    case Primitive::erfc: return std::erfc(x[0]);
-    case Primitive::sqrt: return std::sqrt(x[0]);
-    case Primitive::rsqrt: return 1 / std::sqrt(x[0]);
     case Primitive::pow: return std::pow(x[0], x[1]);
-    case Primitive::sigmoid: return 1 / (1 + std::exp(-x[0]));
     case Primitive::abs: return std::fabs(x[0]);
     case Primitive::sign: return sign(x[0]);
     case Primitive::less: return x[0] < x[1];
@@ -45,7 +54,7 @@ double replay(Primitive primitive, const float* x) {
     case Primitive::equal: return x[0] == x[1];
     case Primitive::where: return chosen(x[0], x[1], x[2]);
     case Primitive::maximum: return larger(x[0], x[1]);
-    default: return std::numeric_limits<double>::quiet_NaN();
+    default: return replay_function(primitive, x[0]);
   }
 }
 
@@ -107,6 +116,14 @@ bool orders_infinities(Primitive primitive, In in, int i) {
          in[0].v[i] == in[1].v[i];
 }
 
+/// Whether a number that is surely not 0 is divided by an exact 0 of known sign: then every order of the factors gives
+/// this infinity.
+bool meets_pole_exactly(const RuleContext& c, In in, int i) {
+  const BlockIn &a = in[0], &b = in[1];
+  return b.signed_zeros && b.v[i] == 0 && b.r[i] == 0 && a.up[i] == 0 && (a.flags[i] | b.flags[i]) == 0 &&
+         std::fabs(a.v[i]) - a.r[i] > c.flush && std::isfinite(a.v[i]);
+}
+
 /// The product chain (R4) of an element of a product: what its factors may do in another order.
 void chain_factors(const RuleContext& c, Primitive primitive, In in, int i, BlockOut out, Range& range) {
   const Factors a = factors(in[0], i), b = primitive == Primitive::square ? a : factors(in[1], i);
@@ -137,7 +154,8 @@ void range_block(const RuleContext& c, Primitive primitive, int n, In in, BlockO
     }
     out.up[i] = 0;  // zero: not a product chain
     out.down[i] = 0;
-    if (product) chain_factors(c, primitive, in, i, out, range);
+    if (product && !(primitive == Primitive::div && meets_pole_exactly(c, in, i)))
+      chain_factors(c, primitive, in, i, out, range);
     if (range.finite_operands && !(std::fabs(out.v[i]) + out.r[i] <= kMaxFinite)) {
       range.flags |= has_pole(primitive) ? std::uint8_t{kOverflowed} : beyond(out.v[i], out.r[i]);
       // It may overflow or not, whatever the replay's does.
@@ -217,6 +235,7 @@ BlockIn stage_all(const Ball& ball, std::int64_t at, std::int64_t stride, int n,
   in.up = stage(ball.up, at, stride, n, room.room[3]);
   in.down = stage(ball.down, at, stride, n, room.room[4]);
   in.flags = ball.flags.get() + at;
+  in.signed_zeros = ball.signed_zeros;
   if (stride != 1 && n > 1) {
     for (int i = 0; i < n; ++i) room.flags[static_cast<std::size_t>(i)] = ball.flags[at + i * stride];
     in.flags = room.flags.data();

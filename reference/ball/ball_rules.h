@@ -89,6 +89,7 @@ struct BlockIn {
   const double *v, *r;
   const double *f, *up, *down;
   const std::uint8_t* flags;
+  bool signed_zeros;  ///< Ball::signed_zeros
 };
 struct BlockOut {
   double *v, *r;
@@ -254,5 +255,8 @@ void vector_log1p(const double* x, double* y, int n);
 void vector_tanh(const double* x, double* y, int n);
 void vector_erf(const double* x, double* y, int n);
 void vector_erfc(const double* x, double* y, int n);
+/// By libm, which reduces arguments of any size.
+void vector_sin(const double* x, double* y, int n);
+void vector_cos(const double* x, double* y, int n);
 
 }  // namespace ampcheck::reference

@@ -79,6 +79,16 @@ Bound power(const RuleContext& c, const At& x, const At& p) {
   return of_function(c, c.math.pow, {spread, 0});
 }
 
+/// Of what changes or takes the sign alone.
+Bound by_sign(Primitive primitive, const At& a) {
+  switch (primitive) {
+    case Primitive::abs:
+    case Primitive::neg: return {a.relative, a.absolute};
+    case Primitive::sign: return a.share() < 1 ? Bound{0, 0} : kNone;
+    default: return kNone;
+  }
+}
+
 /// Bound of a function of one operand at values of at most `most`.
 Bound function(const RuleContext& c, Primitive primitive, const At& a, double most) {
   const double r = a.r(), share = a.share();
@@ -90,16 +100,15 @@ Bound function(const RuleContext& c, Primitive primitive, const At& a, double mo
     case Primitive::log1p: return log1p_bound(c, r, most);
     case Primitive::erf: return of_function(c, c.math.erf, {0, std::min(2.0, 1.1283791670955126 * r)});
     case Primitive::erfc: return of_function(c, c.math.erfc, {0, std::min(2.0, 1.1283791670955126 * r)});
+    case Primitive::sin:
+    case Primitive::cos: return of_function(c, kTrigonometricUlp, {0, std::min(2.0, r)});
     case Primitive::sqrt:
       return share < 1 ? of_function(c, c.math.sqrt, {1 - std::sqrt(1 - share) + 0x1p-49, 0}) : kNone;
     case Primitive::rsqrt:
       return share < 1 && !a.zero ? of_function(c, c.math.rsqrt, {1 / std::sqrt(1 - share) - 1 + 0x1p-49, 0}) : kNone;
     case Primitive::sigmoid: return sigmoid_bound(c, r);
-    case Primitive::abs:
-    case Primitive::neg: return {a.relative, a.absolute};
-    case Primitive::sign: return share < 1 ? Bound{0, 0} : kNone;
     case Primitive::square: return product(c, a, a);
-    default: return kNone;
+    default: return by_sign(primitive, a);
   }
 }
 

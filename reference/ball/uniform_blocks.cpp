@@ -137,6 +137,23 @@ void choose(std::size_t n, const ValuesIn* in, double* out, Extremes& seen) {
   See(out, n, seen);
 }
 
+/// Functions of finite operands.
+void Functions(Primitive primitive, std::size_t n, const ValuesIn* in, double* out, Extremes& seen) {
+  switch (primitive) {
+    case Primitive::exp: return apply(vector_exp, n, in, out, seen);
+    case Primitive::expm1: return apply(vector_expm1, n, in, out, seen);
+    case Primitive::log: return apply(vector_log, n, in, out, seen);
+    case Primitive::log1p: return apply(vector_log1p, n, in, out, seen);
+    case Primitive::tanh: return apply(vector_tanh, n, in, out, seen);
+    case Primitive::erf: return apply(vector_erf, n, in, out, seen);
+    case Primitive::erfc: return apply(vector_erfc, n, in, out, seen);
+    case Primitive::sin: return apply(vector_sin, n, in, out, seen);
+    case Primitive::cos: return apply(vector_cos, n, in, out, seen);
+    case Primitive::sigmoid: return apply(vector_sigmoid, n, in, out, seen);
+    default: throw Error(std::string("[ball] no elementwise value for ") + name(primitive));
+  }
+}
+
 /// Of finite operands, or whoever called gives up: they have been seen before. A sum or product of such is no NaN.
 void Values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out, Extremes& seen, double& gap) {
   const D d;
@@ -165,15 +182,7 @@ void Values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out,
     case Primitive::less: return compare(n, in, out, seen, gap, [](double a, double b) { return a < b; });
     case Primitive::less_equal: return compare(n, in, out, seen, gap, [](double a, double b) { return a <= b; });
     case Primitive::equal: return compare(n, in, out, seen, gap, [](double a, double b) { return a == b; });
-    case Primitive::exp: return apply(vector_exp, n, in, out, seen);
-    case Primitive::expm1: return apply(vector_expm1, n, in, out, seen);
-    case Primitive::log: return apply(vector_log, n, in, out, seen);
-    case Primitive::log1p: return apply(vector_log1p, n, in, out, seen);
-    case Primitive::tanh: return apply(vector_tanh, n, in, out, seen);
-    case Primitive::erf: return apply(vector_erf, n, in, out, seen);
-    case Primitive::erfc: return apply(vector_erfc, n, in, out, seen);
-    case Primitive::sigmoid: return apply(vector_sigmoid, n, in, out, seen);
-    default: throw Error(std::string("[ball] no elementwise value for ") + name(primitive));
+    default: return Functions(primitive, n, in, out, seen);
   }
 }
 

@@ -45,4 +45,11 @@ AMPCHECK_VECTOR_FUNCTION(tanh, 0.0)
 AMPCHECK_VECTOR_FUNCTION(erf, 0.0)
 AMPCHECK_VECTOR_FUNCTION(erfc, 0.0)
 
+void vector_sin(const double* x, double* y, int n) {
+  for (int i = 0; i < n; ++i) y[i] = std::sin(x[i]);
+}
+void vector_cos(const double* x, double* y, int n) {
+  for (int i = 0; i < n; ++i) y[i] = std::cos(x[i]);
+}
+
 }  // namespace ampcheck::reference

@@ -141,6 +141,16 @@ Digits DigitsPolicy::erf(const Digits& x) {
 
 Digits DigitsPolicy::erfc(const Digits& x) { return x <= 5 ? Digits(1 - erf(x)) : erfc_fraction(x); }
 
+Digits DigitsPolicy::sin(const Digits& x) {
+  thread_local std::unordered_map<Digits, Digits> known;
+  return remembered(known, x, [](const Digits& v) -> Digits { return mp::sin(v); });
+}
+
+Digits DigitsPolicy::cos(const Digits& x) {
+  thread_local std::unordered_map<Digits, Digits> known;
+  return remembered(known, x, [](const Digits& v) -> Digits { return mp::cos(v); });
+}
+
 Digits DigitsPolicy::sqrt(const Digits& x) { return mp::sqrt(x); }
 
 Digits DigitsPolicy::pow(const Digits& x, const Digits& p) {
@@ -176,6 +186,8 @@ std::string function_in_digits(Primitive function, const std::string& x, int dig
     case Primitive::tanh: return text(DigitsPolicy::tanh(v));
     case Primitive::erf: return text(DigitsPolicy::erf(v));
     case Primitive::erfc: return text(DigitsPolicy::erfc(v));
+    case Primitive::sin: return text(DigitsPolicy::sin(v));
+    case Primitive::cos: return text(DigitsPolicy::cos(v));
     case Primitive::sqrt: return text(DigitsPolicy::sqrt(v));
     default: throw Error(std::string("[digits] no function ") + name(function));
   }

@@ -29,6 +29,8 @@ struct DigitsPolicy {
   static Digits tanh(const Digits& x);
   static Digits erf(const Digits& x);
   static Digits erfc(const Digits& x);
+  static Digits sin(const Digits& x);  ///< of an angle below 10^6; beyond it, digits go with those of the whole turns
+  static Digits cos(const Digits& x);
   static Digits sqrt(const Digits& x);
   /// NaN of a negative number to a power that is no whole number.
   static Digits pow(const Digits& x, const Digits& p);

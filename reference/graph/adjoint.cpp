@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The adjoint of every primitive, as a graph over the same primitives; so a gradient can be interpreted by every
 // arithmetic and differentiated again.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <optional>
@@ -27,32 +28,96 @@ Expr stretch(Expr g, const Shape& shape) {
   return take(g, std::move(map), shape);
 }
 
+/// A condition of a `where`: the gradient of one of its branches is 0 where the other is chosen.
+struct Guard {
+  int condition = -1;
+  bool yes = true;  ///< the branch
+  bool operator==(const Guard&) const = default;
+};
+
+bool fits_into(const Shape& a, const Shape& shape) {
+  bool fits = a.rank <= shape.rank;
+  for (int i = 0; fits && i < a.rank; ++i) fits = a.last(i) == 1 || a.last(i) == shape.last(i);
+  return fits;
+}
+
+/// Guards through which a gradient has come, and whether 0 may have met a pole behind them since: an adjoint that
+/// reaches the chosen branch alone is exactly 0 there, not 0/0 or 0 times infinity. Its guards are applied once more
+/// only where the gradient leaves them.
+struct Guarded {
+  std::vector<Guard> guards;
+  bool open = false;
+  /// The same behind one more `where`.
+  Guarded behind(int condition, bool yes) const {
+    Guarded out = *this;
+    out.guards.push_back({condition, yes});
+    return out;
+  }
+  /// After an operation with poles, or with a factor that may be infinite.
+  Guarded opened() const { return {guards, !guards.empty()}; }
+  /// g, 0 where a guard says so; it has no guards then.
+  Expr close(Expr g) {
+    for (const Guard& guard : guards) {
+      if (!open) break;
+      const Expr condition = g.graph->at(guard.condition), zero = constant(*g.graph, 0.0);
+      g = guard.yes ? where(condition, g, zero) : where(condition, zero, g);
+    }
+    guards.clear();
+    open = false;
+    return g;
+  }
+  /// Whether every condition is one of a tensor of this shape.
+  bool fits(const Graph& graph, const Shape& shape) const {
+    return std::ranges::all_of(guards,
+                               [&](const Guard& guard) { return fits_into(graph.node(guard.condition).shape, shape); });
+  }
+};
+
 /// Gradients by node. A gradient may have extent 1 where its node is wider: the same number for the whole axis.
 class Gradients {
  public:
   explicit Gradients(Graph& graph) : graph_(graph) {}
   /// Adds contribution `g`, found at a node of shape `at`, to the gradient of an argument of that node.
-  void add(int id, Expr g, const Shape& at) {
-    if (static_cast<std::size_t>(id) >= of_.size()) of_.resize(static_cast<std::size_t>(id) + 1);
+  void add(int id, Expr g, const Shape& at, Guarded by) {
+    if (static_cast<std::size_t>(id) >= of_.size()) {
+      of_.resize(static_cast<std::size_t>(id) + 1);
+      by_.resize(of_.size());
+    }
     Expr& slot = of_[static_cast<std::size_t>(id)];
+    Guarded& held = by_[static_cast<std::size_t>(id)];
     const Shape shape = graph_.node(id).shape;
+    if (!by.fits(graph_, shape)) g = by.close(g);
     if (!(shape == at)) g = sum_to(stretch(g, at), shape);  // broadcasting repeated the argument: add up
-    slot = slot.defined() ? slot + g : g;
+    if (!slot.defined()) {
+      slot = g;
+      held = std::move(by);
+      return;
+    }
+    if (held.guards != by.guards) {
+      slot = held.close(slot);
+      g = by.close(g);
+    }
+    slot = slot + g;
+    held.open |= by.open;
   }
   Expr of(int id) const {
     return static_cast<std::size_t>(id) < of_.size() ? of_[static_cast<std::size_t>(id)] : Expr{};
   }
+  Guarded by(int id) const { return by_[static_cast<std::size_t>(id)]; }
 
  private:
   Graph& graph_;
   std::vector<Expr> of_;
+  std::vector<Guarded> by_;
 };
 
 /// Contributions of one node; `at` is the shape at which they were found.
 struct Contributions {
   Gradients& gradients;
   Shape at;
-  void add(int id, Expr g) { gradients.add(id, g, at); }
+  Guarded by;
+  void add(int id, Expr g) { gradients.add(id, g, at, by); }
+  void add(int id, Expr g, Guarded behind) { gradients.add(id, g, at, std::move(behind)); }
 };
 
 void matmul_adjoint(Contributions& grads, const Node& node, Expr a, Expr b, Expr g) {
@@ -118,6 +183,21 @@ void pow_adjoint(Contributions& grads, Expr x, Expr p, Expr y, Expr g) {
 
 bool elementwise(Primitive p) { return p >= Primitive::add && p <= Primitive::maximum; }
 
+/// Whether the gradient of such an operation is a finite multiple of what comes in, whatever its operands are.
+bool keeps_zero(const Graph& graph, const Node& node) {
+  switch (node.primitive) {
+    case Primitive::add:
+    case Primitive::sub:
+    case Primitive::neg:
+    case Primitive::abs:
+    case Primitive::where:
+    case Primitive::maximum: return true;
+    case Primitive::mul:
+      return std::ranges::any_of(node.args, [&](int arg) { return graph.node(arg).primitive == Primitive::constant; });
+    default: return false;
+  }
+}
+
 /// Leaves, what is held fixed, and what is flat between its jumps.
 bool passes_no_gradient(Primitive p) {
   switch (p) {
@@ -147,6 +227,8 @@ Expr gradient_of_function(Graph& graph, Primitive function, Expr a, Expr y, Expr
     case Primitive::tanh: return g * (1.0 - square(y));
     case Primitive::erf: return g * named_constant(graph, "2/sqrt(pi)") * exp(-square(a));
     case Primitive::erfc: return -(g * named_constant(graph, "2/sqrt(pi)") * exp(-square(a)));
+    case Primitive::sin: return g * cos(a);
+    case Primitive::cos: return -(g * sin(a));
     case Primitive::sqrt: return g * 0.5 / y;
     case Primitive::rsqrt: return g * -0.5 * y * y * y;
     case Primitive::sigmoid: return g * y * (1.0 - y);
@@ -163,6 +245,7 @@ Expr gradient_of_function(Graph& graph, Primitive function, Expr a, Expr y, Expr
 
 void elementwise_adjoint(Contributions& grads, Graph& graph, const Node& node, Expr y, Expr g) {
   const Expr a = graph.at(node.args[0]), b = node.args.size() < 2 ? Expr{} : graph.at(node.args[1]);
+  if (!keeps_zero(graph, node)) grads.by = grads.by.opened();
   switch (node.primitive) {
     case Primitive::add:
       grads.add(a.id, g);
@@ -182,8 +265,8 @@ void elementwise_adjoint(Contributions& grads, Graph& graph, const Node& node, E
       break;
     case Primitive::where: {
       const Expr c = graph.at(node.args[2]), zero = constant(graph, 0.0);
-      grads.add(b.id, where(a, g, zero));
-      grads.add(c.id, where(a, zero, g));
+      grads.add(b.id, where(a, g, zero), grads.by.behind(a.id, true));
+      grads.add(c.id, where(a, zero, g), grads.by.behind(a.id, false));
       break;
     }
     case Primitive::maximum: {
@@ -197,14 +280,44 @@ void elementwise_adjoint(Contributions& grads, Graph& graph, const Node& node, E
   }
 }
 
+/// Takes the guards along to the argument `a` of a node that is not elementwise: as they are where rows keep theirs,
+/// moved where the elements move. Otherwise they are closed; returns the gradient.
+Expr move_guards(Guarded& by, Graph& graph, const Node& node, Expr a, Expr g) {
+  if (by.guards.empty()) return g;
+  const auto moves = [&](Expr condition) -> std::optional<Expr> {
+    condition = stretch(condition, node.shape);
+    Expr moved;
+    switch (node.primitive) {
+      case Primitive::reshape: return reshape(condition, a.shape());
+      case Primitive::put_add: return take_by(condition, node.map, a.shape());
+      case Primitive::take:
+        moved = put_add_by(condition, node.map, a.shape());
+        if (graph.node(moved.id).primitive == Primitive::take) return moved;  // no element is taken twice
+        return std::nullopt;
+      default: return std::nullopt;
+    }
+  };
+  if (node.primitive == Primitive::sum || node.primitive == Primitive::stored || node.primitive == Primitive::max)
+    return g;
+  Guarded out{{}, by.open};
+  for (const Guard& guard : by.guards) {
+    const std::optional<Expr> moved = moves(graph.at(guard.condition));
+    if (!moved) return by.close(g);
+    out.guards.push_back({moved->id, guard.yes});
+  }
+  by = std::move(out);
+  return g;
+}
+
 void push(Graph& graph, int id, Expr g, Gradients& gradients) {
   const Node& node = graph.node(id);
   const Primitive p = node.primitive;
   if (passes_no_gradient(p)) return;
-  Contributions grads{gradients, node.shape};
+  Contributions grads{gradients, node.shape, gradients.by(id)};
   if (elementwise(p)) return elementwise_adjoint(grads, graph, node, graph.at(id), g);
   const Expr a = graph.at(node.args[0]);
   grads.at = a.shape();
+  g = move_guards(grads.by, graph, node, a, g);
   if (p != Primitive::stored) g = stretch(g, node.shape);
   switch (p) {
     case Primitive::sum:
@@ -235,14 +348,15 @@ std::vector<Expr> Graph::vjp(const std::vector<Expr>& outputs, const std::vector
       if (active[static_cast<std::size_t>(n.args[i])]) active[id] = true;
   }
   Gradients grads(*this);
-  for (std::size_t i = 0; i < outputs.size(); ++i) grads.add(outputs[i].id, cotangents[i], outputs[i].shape());
+  for (std::size_t i = 0; i < outputs.size(); ++i) grads.add(outputs[i].id, cotangents[i], outputs[i].shape(), {});
   for (std::size_t id = size; id-- > 0;) {
     const Expr g = grads.of(static_cast<int>(id));
     if (g.defined() && active[id]) push(*this, static_cast<int>(id), g, grads);
   }
   std::vector<Expr> result;
   for (const Expr& input : inputs) {
-    const Expr g = grads.of(input.id);
+    Expr g = grads.of(input.id);
+    if (g.defined()) g = grads.by(input.id).close(g);
     const Shape& shape = node(input.id).shape;
     result.push_back(
         g.defined() ? stretch(g, shape)

@@ -13,11 +13,11 @@ namespace ampcheck::reference {
 
 const char* name(Primitive primitive) {
   static constexpr const char* kNames[kPrimitives] = {
-      "input",  "constant", "indicator", "add",     "sub",           "neg",         "mul",        "div",
-      "square", "exp",      "expm1",     "log",     "log1p",         "tanh",        "erf",        "erfc",
-      "sqrt",   "rsqrt",    "pow",       "sigmoid", "abs",           "sign",        "less",       "less_equal",
-      "equal",  "where",    "maximum",   "sum",     "max",           "first_max",   "cumsum",     "matmul",
-      "take",   "put_add",  "reshape",   "stored",  "stop_gradient", "no_gradient", "own_adjoint"};
+      "input",   "constant", "indicator",     "add",         "sub",        "neg",    "mul",    "div",        "square",
+      "exp",     "expm1",    "log",           "log1p",       "tanh",       "erf",    "erfc",   "sin",        "cos",
+      "sqrt",    "rsqrt",    "pow",           "sigmoid",     "abs",        "sign",   "less",   "less_equal", "equal",
+      "where",   "maximum",  "sum",           "max",         "first_max",  "cumsum", "matmul", "take",       "put_add",
+      "reshape", "stored",   "stop_gradient", "no_gradient", "own_adjoint"};
   return kNames[static_cast<int>(primitive)];
 }
 
@@ -121,6 +121,8 @@ Expr log1p(Expr x) { return elementwise(Primitive::log1p, {x}); }
 Expr tanh(Expr x) { return elementwise(Primitive::tanh, {x}); }
 Expr erf(Expr x) { return elementwise(Primitive::erf, {x}); }
 Expr erfc(Expr x) { return elementwise(Primitive::erfc, {x}); }
+Expr sin(Expr x) { return elementwise(Primitive::sin, {x}); }
+Expr cos(Expr x) { return elementwise(Primitive::cos, {x}); }
 Expr sqrt(Expr x) { return elementwise(Primitive::sqrt, {x}); }
 Expr rsqrt(Expr x) { return elementwise(Primitive::rsqrt, {x}); }
 Expr pow(Expr x, Expr exponent) { return elementwise(Primitive::pow, {x, exponent}); }

@@ -36,6 +36,8 @@ enum class Primitive : std::uint8_t {
   tanh,
   erf,
   erfc,
+  sin,
+  cos,
   sqrt,
   rsqrt,
   pow,
@@ -139,6 +141,8 @@ Expr log1p(Expr x);
 Expr tanh(Expr x);
 Expr erf(Expr x);
 Expr erfc(Expr x);
+Expr sin(Expr x);  ///< of radians, like cos
+Expr cos(Expr x);
 Expr sqrt(Expr x);
 Expr rsqrt(Expr x);
 /// x^exponent: NaN where x < 0 and the exponent is no whole number, 1 where the exponent is 0.

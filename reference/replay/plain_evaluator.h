@@ -20,7 +20,7 @@ namespace ampcheck::reference {
 
 struct Fp64Policy;
 
-/// Policy: `using Real`; static constant(double) and functions exp ... erfc of Real; sum(span of terms) in its order;
+/// Policy: `using Real`; static constant(double) and functions exp ... cos of Real; sum(span of terms) in its order;
 /// where it has them, fuses() and sum_of_products(factors, factors), which take products into sums by fma.
 template <class Policy>
 class PlainEvaluator {
@@ -283,6 +283,24 @@ class PlainEvaluator {
   static Real chosen(const Real& condition, const Real& yes, const Real& no) { return condition != 0 ? yes : no; }
   static Real larger(const Real& x, const Real& y) { return x > y || x != x ? x : y; }
 
+  static Real function(Primitive primitive, const Real& a) {
+    switch (primitive) {
+      case Primitive::exp: return Policy::exp(a);
+      case Primitive::expm1: return Policy::expm1(a);
+      case Primitive::log: return Policy::log(a);
+      case Primitive::log1p: return Policy::log1p(a);
+      case Primitive::tanh: return Policy::tanh(a);
+      case Primitive::erf: return Policy::erf(a);
+      case Primitive::erfc: return Policy::erfc(a);
+      case Primitive::sin: return Policy::sin(a);
+      case Primitive::cos: return Policy::cos(a);
+      case Primitive::sqrt: return Policy::sqrt(a);
+      case Primitive::rsqrt: return Policy::divide(Policy::constant(1), Policy::sqrt(a));
+      case Primitive::sigmoid: return Policy::divide(Policy::constant(1), Policy::constant(1) + Policy::exp(-a));
+      default: throw Error(std::string("[plain] no rule for ") + name(primitive));
+    }
+  }
+
   static Real scalar(Primitive primitive, const Real& a, const Real& b, const Real& c) {
     switch (primitive) {
       case Primitive::add: return a + b;
@@ -291,17 +309,7 @@ class PlainEvaluator {
       case Primitive::mul: return a * b;
       case Primitive::div: return Policy::divide(a, b);
       case Primitive::square: return a * a;
-      case Primitive::exp: return Policy::exp(a);
-      case Primitive::expm1: return Policy::expm1(a);
-      case Primitive::log: return Policy::log(a);
-      case Primitive::log1p: return Policy::log1p(a);
-      case Primitive::tanh: return Policy::tanh(a);
-      case Primitive::erf: return Policy::erf(a);
-      case Primitive::erfc: return Policy::erfc(a);
-      case Primitive::sqrt: return Policy::sqrt(a);
-      case Primitive::rsqrt: return Policy::divide(Policy::constant(1), Policy::sqrt(a));
       case Primitive::pow: return Policy::pow(a, b);
-      case Primitive::sigmoid: return Policy::divide(Policy::constant(1), Policy::constant(1) + Policy::exp(-a));
       case Primitive::abs: return absolute(a);
       case Primitive::sign: return sign(a);
       case Primitive::less: return truth(a < b);
@@ -309,7 +317,7 @@ class PlainEvaluator {
       case Primitive::equal: return truth(a == b);
       case Primitive::where: return chosen(a, b, c);
       case Primitive::maximum: return larger(a, b);
-      default: throw Error(std::string("[plain] no rule for ") + name(primitive));
+      default: return function(primitive, a);
     }
   }
 
@@ -474,6 +482,8 @@ struct Fp64Policy {
   static double tanh(double x) { return std::tanh(x); }
   static double erf(double x) { return std::erf(x); }
   static double erfc(double x) { return std::erfc(x); }
+  static double sin(double x) { return std::sin(x); }
+  static double cos(double x) { return std::cos(x); }
   static double sqrt(double x) { return std::sqrt(x); }
   static double pow(double x, double p) { return std::pow(x, p); }
   static double round(double x) { return x; }

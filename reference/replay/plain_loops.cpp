@@ -69,6 +69,8 @@ void run_function(Primitive primitive, std::int64_t n, const double* a, double* 
     case Primitive::tanh: return each(n, a, out, [](double x) { return std::tanh(x); });
     case Primitive::erf: return each(n, a, out, [](double x) { return std::erf(x); });
     case Primitive::erfc: return each(n, a, out, [](double x) { return std::erfc(x); });
+    case Primitive::sin: return each(n, a, out, [](double x) { return std::sin(x); });
+    case Primitive::cos: return each(n, a, out, [](double x) { return std::cos(x); });
     case Primitive::sqrt: return each(n, a, out, [](double x) { return std::sqrt(x); });
     case Primitive::rsqrt: return each(n, a, out, [](double x) { return 1 / std::sqrt(x); });
     case Primitive::sigmoid: return each(n, a, out, [](double x) { return 1 / (1 + std::exp(-x)); });

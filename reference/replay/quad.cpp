@@ -62,6 +62,8 @@ struct QuadPolicy {
     if (mp::abs(x) > kBelowEveryDouble) return x > 0 ? 0 : 2;
     return boost::math::erfc(x);
   }
+  static Quad sin(const Quad& x) { return special(x) ? nan() : Quad(mp::sin(reduced(x))); }
+  static Quad cos(const Quad& x) { return special(x) ? nan() : Quad(mp::cos(reduced(x))); }
   static Quad sqrt(const Quad& x) { return x < 0 ? nan() : special(x) ? x : Quad(mp::sqrt(x)); }
   static Quad pow(const Quad& x, const Quad& p) {
     if (p == 0) return 1;
@@ -84,8 +86,19 @@ struct QuadPolicy {
  private:
   static Quad nan() { return std::numeric_limits<Quad>::quiet_NaN(); }
   static Quad infinity() { return std::numeric_limits<Quad>::infinity(); }
+  static Quad reduced(const Quad& x);
   static bool special(const Quad& x) { return mp::isnan(x) || mp::isinf(x); }
 };
+
+/// What is left of an angle after whole turns: of a large one, with as many digits of pi as the largest double takes.
+Quad QuadPolicy::reduced(const Quad& x) {
+  using Wide = mp::number<mp::cpp_bin_float<360>, mp::et_off>;
+  constexpr double kNear = 0x1p20;  // 93 bits are left behind the point
+  if (mp::abs(x) <= kNear) return x;
+  static const Wide kTurn = 2 * boost::math::constants::pi<Wide>();
+  const Wide turns = Wide(x) / kTurn;
+  return Quad(Wide((turns - mp::round(turns)) * kTurn));
+}
 
 Quad QuadPolicy::named_constant(const std::string& name) {
   static const Quad kPi = boost::math::constants::pi<Quad>(), kLog2 = mp::log(Quad(2));

@@ -211,6 +211,17 @@ struct RegroupedPolicy {
     return function(
         x, [](double t) { return std::erfc(t); }, rules->arithmetic.math.erfc, x.v == 0);
   }
+  static Number sin(const Number& x) { return wave(x, std::sin(x.v), std::cos(x.v)); }
+  static Number cos(const Number& x) { return wave(x, std::cos(x.v), std::sin(x.v)); }
+  /// As the ball's rule has it (ball_blocks.cpp).
+  static Number wave(const Number& x, double v, double slope) {
+    const auto of = [&](double radius) {
+      const double off = std::min(2.0, radius * std::min(1.0, std::fabs(slope) + radius));
+      return off + 2 * kTrigonometricUlp * (kUnit * (std::fabs(v) + off) + rules->eta);
+    };
+    const double r = x.radius();
+    return fresh(x, v, r == 0 && x.v == 0 ? 0 : of(r), of(x.own));
+  }
   static Number sqrt(const Number& x) {
     const auto root = [](double t) { return t < 0 ? 0.0 : std::sqrt(t); };
     return function(x, root, rules->arithmetic.math.sqrt, representable(root(x.v)) && root(x.v) * root(x.v) == x.v);

@@ -35,6 +35,8 @@ struct ReplayPolicy {
   static float tanh(float x) { return std::tanh(x); }
   static float erf(float x) { return std::erf(x); }
   static float erfc(float x) { return std::erfc(x); }
+  static float sin(float x) { return std::sin(x); }
+  static float cos(float x) { return std::cos(x); }
   static float sqrt(float x) { return std::sqrt(x); }
   static float pow(float x, float p) { return std::pow(x, p); }
   static float round(float x) { return x; }

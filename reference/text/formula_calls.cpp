@@ -49,6 +49,8 @@ Expr FormulaEvaluator::unary(const std::string& f, Expr x) {
                                                                {"tanh", tanh},
                                                                {"erf", erf},
                                                                {"erfc", erfc},
+                                                               {"sin", sin},
+                                                               {"cos", cos},
                                                                {"sqrt", sqrt},
                                                                {"rsqrt", rsqrt},
                                                                {"sigmoid", sigmoid},

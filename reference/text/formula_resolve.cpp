@@ -20,6 +20,8 @@ const std::vector<FormulaFunction>& formula_functions() {
       {"tanh", 1, 1, "tanh(x)"},
       {"erf", 1, 1, "erf(x)"},
       {"erfc", 1, 1, "erfc(x)"},
+      {"sin", 1, 1, "sin(x)"},
+      {"cos", 1, 1, "cos(x)"},
       {"sqrt", 1, 1, "sqrt(x)"},
       {"rsqrt", 1, 1, "rsqrt(x)"},
       {"sigmoid", 1, 1, "sigmoid(x)"},

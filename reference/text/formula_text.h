@@ -11,7 +11,8 @@
 // D / 2" is an extent too.
 //
 //   x + y, -, *, /, @ (matmul), -x, x^2, x < y, <=, >, >=, ==          NumPy's broadcasting; comparisons are 0 or 1
-//   exp expm1 log log1p tanh erf erfc sqrt rsqrt sigmoid abs square    elementwise
+//   exp expm1 log log1p tanh erf erfc sin cos sqrt rsqrt               elementwise; angles in radians
+//   sigmoid abs square softplus                                        elementwise
 //   pow(x, exponent)                 NaN where x < 0 and the exponent is no whole number; x^0 is 1
 //   maximum(a, b) minimum(a, b) where(condition, yes, no)
 //   sum mean max min (x, axis...)    axes stay with extent 1; sum and mean without axis: of all elements, shape [1]

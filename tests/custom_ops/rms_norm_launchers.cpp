@@ -152,6 +152,45 @@ void cube_double_backward_by_3(const float* x, const float* dy, const float* dgr
   }
 }
 
+/* y = x w, whose dw takes two launches: sums of the even and of the odd rows, then of both. */
+void scale_rows(const float* x, const float* w, float* y, int64_t rows, int64_t columns) {
+  for (int64_t i = 0; i < rows * columns; ++i) y[i] = x[i] * w[i % columns];
+}
+void scale_rows_part(const float* x, const float* w, const float* dy, float* dx, float* partial, int* parts,
+                     int64_t rows, int64_t columns) {
+  *parts = 2;
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    dx[i] = dy[i] * w[i % columns];
+    partial[i / columns % 2 * columns + i % columns] += dy[i] * x[i];
+  }
+}
+int scale_rows_finish(const float* partial, const int* parts, uint64_t bytes, float* dw, int64_t columns) {
+  if (bytes != 2 * sizeof(float) * static_cast<uint64_t>(columns)) return 3;
+  for (int64_t j = 0; j < columns; ++j) {
+    dw[j] = 0;
+    for (int p = 0; p < *parts; ++p) dw[j] += partial[p * columns + j];
+  }
+  return 0;
+}
+
+/* The same with the mean of each column of x, through which no gradient flows; once the sum. */
+void scale_rows_mean(const float* x, const float* w, float* y, float* m, int64_t rows, int64_t columns, int divides) {
+  scale_rows(x, w, y, rows, columns);
+  for (int64_t j = 0; j < columns; ++j) {
+    m[j] = 0;
+    for (int64_t i = 0; i < rows; ++i) m[j] += x[i * columns + j];
+    if (divides != 0) m[j] /= static_cast<float>(rows);
+  }
+}
+
+/* y = x + the transpose of x, and so its gradient; once without the transpose. */
+void add_transpose(const float* x, float* y, int64_t extent) {
+  for (int64_t i = 0; i < extent * extent; ++i) y[i] = x[i] + x[i % extent * extent + i / extent];
+}
+void copy_square(const float* x, float* y, int64_t extent) {
+  for (int64_t i = 0; i < extent * extent; ++i) y[i] = x[i];
+}
+
 /* Rows of a table by indices in 32 bits, times a byte; and one that counts its index down. */
 void gather_i32(const float* table, const int32_t* pos, const uint8_t* times, float* y, int rows, int columns,
                 int stride) {

@@ -67,6 +67,8 @@ std::vector<PrimitiveCase> function_cases() {
       unary(P::tanh, tanh),
       unary(P::erf, erf),
       unary(P::erfc, erfc),
+      unary(P::sin, sin),
+      unary(P::cos, cos),
       unary(P::sqrt, sqrt, kPositive),
       unary(P::rsqrt, rsqrt, kPositive),
       unary(P::sigmoid, sigmoid),
@@ -100,6 +102,27 @@ std::vector<PrimitiveCase> choice_cases() {
        {P::maximum},
        {{{"a", {7}}}, [](Call& c) { return maximum(c["a"], constant(c.graph(), 0.0)); }},
        true},
+      {"where, behind it a quotient, a root and a sum",
+       {P::where},
+       {{{"x", {2, 3}}, {"d", {2, 1}}},
+        [](Call& c) {
+          const Expr size = sqrt(sum(square(c["x"]), -1)), some = less(c["d"], size);
+          return where(some, exp(c["x"] / size), c["d"] * c["x"]);
+        }}},
+      {"where, a root without a value behind it",
+       {P::where},
+       {{{"x", {7}}},
+        [](Call& c) {
+          const Expr x = c["x"];
+          return where(less(constant(c.graph(), 0.0), x), sqrt(x) * log(x), exp(x));
+        }}},
+      {"where within where",
+       {P::where},
+       {{{"x", {7}}, {"a", {7}}},
+        [](Call& c) {
+          const Expr zero = constant(c.graph(), 0.0), inner = where(less(c["a"], c["x"]), exp(c["a"]), c["x"] * c["a"]);
+          return where(less(c["x"], zero), inner, exp(c["x"]) / (inner + 9.0));
+        }}},
   };
 }
 

@@ -76,12 +76,14 @@ class RandomGraph {
     }
   }
   Expr further_step(Expr a, Expr b) {
-    switch (pick(6)) {
+    switch (pick(8)) {
       case 0: return matmul(matmul(a, b, false, true), any());
       case 1: return a * mean(b, 1) - 0.7;
       case 2:
       case 3: return power(a);
       case 4: return cumsum(a, static_cast<int>(pick(2)) - 1, pick(2) != 0);
+      case 5: return sin(a);
+      case 6: return cos(a);
       default: return pick(2) ? expm1(a) : log1p(abs(a));
     }
   }

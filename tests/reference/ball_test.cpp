@@ -251,7 +251,7 @@ TEST(BallR5, Matmul) {
 
 TEST(BallR6, FunctionsAreExactAtTheirFixedPoints) {
   Fixture f(1);
-  for (const Expr& y : {exp(f.a), tanh(f.a), erf(f.a), expm1(f.a), log1p(f.a), sqrt(f.a)})
+  for (const Expr& y : {exp(f.a), tanh(f.a), erf(f.a), sin(f.a), cos(f.a), expm1(f.a), log1p(f.a), sqrt(f.a)})
     EXPECT_EQ(evaluate(y, {{f.a, {0.0}}}).r[0], 0);
   EXPECT_EQ(evaluate(log(f.a), {{f.a, {1.0}}}).r[0], 0);
   EXPECT_EQ(evaluate(sqrt(f.a), {{f.a, {2.25}}}).r[0], 0);
@@ -273,15 +273,31 @@ TEST(BallR6, OwnErrorIsTwoUlpsOfTheMathSet) {
                      .rsqrt = 4.5,
                      .sqrt = 5,
                      .pow = 5.5};
-  const std::pair<Expr, double> functions[] = {{exp(f.a), 1},  {expm1(f.a), 1.5},
-                                               {log(f.a), 2},  {log1p(f.a), 2.5},
-                                               {tanh(f.a), 3}, {erf(f.a), 3.5},
-                                               {erfc(f.a), 4}, {rsqrt(f.a), 4.5},
-                                               {sqrt(f.a), 5}, {pow(f.a, constant(f.graph, 1.5)), 5.5}};
+  const std::pair<Expr, double> functions[] = {
+      {exp(f.a), 1},  {expm1(f.a), 1.5}, {log(f.a), 2},  {log1p(f.a), 2.5},
+      {tanh(f.a), 3}, {erf(f.a), 3.5},   {erfc(f.a), 4}, {rsqrt(f.a), 4.5},
+      {sin(f.a), 2},  {cos(f.a), 2},     {sqrt(f.a), 5}, {pow(f.a, constant(f.graph, 1.5)), 5.5}};
   for (const auto& [y, ulps] : functions) {
     const Out out = evaluate(y, {{f.a, {static_cast<double>(0.7f)}}}, arithmetic);
     expect_close(out.r[0], 2 * ulps * kU * std::fabs(out.v[0]));
   }
+}
+
+/// A wide ball holds all of [-1, 1] and no more than roundings beyond it; an exact argument of any size is reduced.
+TEST(BallR6, WavesStayBetweenMinusOneAndOne) {
+  Fixture f(1);
+  for (const Expr& y : {sin(f.a), cos(f.a)})
+    for (const double x : {0.0, 1.5707, -2.0, 1e9})
+      for (const double r : {3.2, 7.0, 1e20}) {
+        const Out out = evaluate(y, {{f.a, {x}, {r}}});
+        EXPECT_LE(out.v[0] - out.r[0], -1) << name(f.graph.node(y.id).primitive) << x << " " << r;
+        EXPECT_GE(out.v[0] + out.r[0], 1);
+        EXPECT_LE(std::fabs(out.v[0]) + out.r[0], 1 + 8 * kU);
+      }
+  const auto far = static_cast<double>(1e30f);
+  const Out out = evaluate(sin(f.a), {{f.a, {far}}});
+  expect_close(out.v[0], std::sin(far));
+  expect_close(out.r[0], 4 * kU * std::fabs(out.v[0]));
 }
 
 TEST(BallR6, TheBallOfTheArgumentGoesThrough) {
@@ -295,6 +311,8 @@ TEST(BallR6, TheBallOfTheArgumentGoesThrough) {
       {tanh(f.a), [](double x) { return std::tanh(x); }, {-2, 0, 0.3, 5}},
       {erf(f.a), [](double x) { return std::erf(x); }, {-2, 0, 0.3, 3}},
       {erfc(f.a), [](double x) { return std::erfc(x); }, {-2, 0, 0.3, 3}},
+      {sin(f.a), [](double x) { return std::sin(x); }, {-2, 0, 0.3, 1.57, 3, 1e6}},
+      {cos(f.a), [](double x) { return std::cos(x); }, {-2, 0, 0.3, 1.57, 3, 1e6}},
       {sqrt(f.a), [](double x) { return std::sqrt(x); }, {0.9, 3}},
       {rsqrt(f.a), [](double x) { return 1 / std::sqrt(x); }, {0.9, 3}},
       {sigmoid(f.a), [](double x) { return 1 / (1 + std::exp(-x)); }, {-20, -2, 0, 3, 30}},

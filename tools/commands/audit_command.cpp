@@ -41,7 +41,9 @@ std::string class_table(const Scores& scores, const Style& style) {
     const Score& s = scores.by_class[static_cast<std::size_t>(known.number)];
     if (s.trials > 0) out += score_line(fmt::format("{:>2} {}", known.number, known.what), s);
   }
-  out += score_line("all", scores.all) + score_line("of these the unseen third", scores.unseen);
+  if (scores.all.trials > 0 || scores.fp64.trials == 0)
+    out += score_line("all", scores.all) + score_line("of these the unseen third", scores.unseen);
+  if (scores.fp64.trials > 0) out += score_line("besides, kernels of fp64", scores.fp64);
   return out;
 }
 
@@ -60,6 +62,9 @@ std::string gate_table(const Scores& scores, const Style& style) {
   };
   line("ampcheck", share(scores.all, scores.all.found), share(scores.unseen, scores.unseen.found),
        alarm_text(scores.clean.alarms, scores.clean.cases));
+  if (scores.fp64.trials + scores.clean_fp64.variants > 0)
+    line("ampcheck in fp64", share(scores.fp64, scores.fp64.found), "-",
+         alarm_text(scores.clean_fp64.alarms, scores.clean_fp64.cases));
   if (scores.all.alone_trials + scores.clean.alone_cases > 0)
     line("by formula alone", share(scores.all, scores.all.alone_found), share(scores.unseen, scores.unseen.alone_found),
          alarm_text(scores.clean.alone_alarms, scores.clean.alone_cases));
@@ -145,7 +150,8 @@ bool all_well(const std::vector<CheatTrial>& cheats) {
 }
 
 bool all_well(const Scores& scores) {
-  return scores.clean.alarms == 0 && (scores.all.trials == 0 || goals_met(scores.all)) &&
+  return scores.clean.alarms + scores.clean_fp64.alarms == 0 && (scores.fp64.trials == 0 || goals_met(scores.fp64)) &&
+         (scores.all.trials == 0 || goals_met(scores.all)) &&
          (scores.unseen.trials == 0 || goals_met(scores.unseen, kUnseenCauseGoal));
 }
 
@@ -180,14 +186,18 @@ std::string text_of(const std::vector<Trial>& trials, const Scores& scores, cons
   return out;
 }
 
+Json found_json(const Score& s) {
+  return {{"runs", s.trials},
+          {"found", s.found},
+          {"right_class", s.right_class},
+          {"exact_class", s.exact_class},
+          {"right_cause", s.right_cause},
+          {"wrong_cause", s.wrong_cause}};
+}
+
 Json score_json(const Score& s) {
-  Json out = {{"runs", s.trials},
-              {"found", s.found},
-              {"right_class", s.right_class},
-              {"exact_class", s.exact_class},
-              {"right_cause", s.right_cause},
-              {"wrong_cause", s.wrong_cause},
-              {"formula_alone_found", s.alone_found}};
+  Json out = found_json(s);
+  out["formula_alone_found"] = s.alone_found;
   for (std::size_t g = 0; g < s.gates.size(); ++g) out["rules"][usual_gates()[g].name] = s.gates[g];
   out["fp32_runs"] = s.fp32;
   for (std::size_t r = 0; r < s.gradcheck.size(); ++r) out["gradcheck"][gradcheck_rules()[r].name] = s.gradcheck[r];
@@ -232,6 +242,11 @@ Json json_of(const std::vector<Trial>& trials, const Scores& scores, double seco
               {"unseen", score_json(scores.unseen)},
               {"correct", clean_json(scores.clean)},
               {"correct_unseen", clean_json(scores.clean_unseen)},
+              {"fp64", found_json(scores.fp64)},
+              {"correct_fp64",
+               {{"runs", scores.clean_fp64.variants},
+                {"cases", scores.clean_fp64.cases},
+                {"alarms", scores.clean_fp64.alarms}}},
               {"rules", Json::array()},
               {"classes", Json::array()},
               {"runs", Json::array()},

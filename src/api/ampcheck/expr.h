@@ -119,6 +119,8 @@ namespace op __attribute__((visibility("hidden"))) {
   /// 2/sqrt(pi) times the integral of exp(-t^2) from 0 to x.
   inline Expr erf(Expr x) { return Expr::apply("erf", {x}); }
   inline Expr erfc(Expr x) { return Expr::apply("erfc", {x}); }        ///< 1 - erf(x)
+  inline Expr sin(Expr x) { return Expr::apply("sin", {x}); }          ///< The sine of radians.
+  inline Expr cos(Expr x) { return Expr::apply("cos", {x}); }          ///< The cosine of radians.
   inline Expr sqrt(Expr x) { return Expr::apply("sqrt", {x}); }        ///< The square root.
   inline Expr rsqrt(Expr x) { return Expr::apply("rsqrt", {x}); }      ///< 1 / sqrt(x)
   inline Expr sigmoid(Expr x) { return Expr::apply("sigmoid", {x}); }  ///< 1 / (1 + e^-x)

@@ -84,6 +84,27 @@ TEST(Zoo, CorrectVariantsOfTheSampleAreNotConvicted) {
   EXPECT_EQ(scores.all.trials, 0);
 }
 
+/// Kernels in double count for themselves: the goals hold of them, and no other score has them.
+TEST(Zoo, KernelsInFp64AreScoredByThemselves) {
+  std::set<std::string> names;
+  for (const Specimen& s : specimens_in_fp64()) {
+    EXPECT_TRUE(names.insert(s.name()).second) << s.name();
+    EXPECT_EQ(find_op(s.name()), &s.op);
+    EXPECT_EQ(s.dtypes, std::vector{Dtype::fp64}) << s.name();
+    EXPECT_EQ(s.op.signature.precision.storage, std::vector{Dtype::fp64}) << s.name();
+  }
+  AuditOptions options = sample({});
+  options.dtypes = {Dtype::fp64};
+  options.formula_alone = true;
+  const Scores scores = score(audit(options));
+  EXPECT_EQ(scores.fp64.trials + scores.clean_fp64.variants, std::ssize(specimens_in_fp64()));
+  EXPECT_GE(scores.fp64.trials, 14);
+  EXPECT_TRUE(goals_met(scores.fp64));
+  EXPECT_GT(scores.clean_fp64.cases, 100);
+  EXPECT_EQ(scores.clean_fp64.alarms, 0);
+  EXPECT_EQ(scores.all.trials + scores.unseen.trials + scores.clean.variants, 0);
+}
+
 TEST(Zoo, EveryKernelRunsAtEveryStorageType) {
   for (const Specimen& specimen : specimens())
     for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {

@@ -277,7 +277,7 @@ TEST(Launchers, ErrorsHaveLineAndColumn) {
       {"\"float eps\"", "\"flaot eps\"", "[my_op.toml:23:15] argument, got type 'flaot' (did you mean 'float'?"},
       {"\"const void* dy\"", "\"const void* yy\"", "[my_op.toml:29:90] argument, got 'yy' for a pointer"},
       {"\"int dtype\"", "\"int dtype(nothing)\"", "want a tensor: inv_rms, weight, x, y"},
-      {"workspace = \"4 * D\"\n", "", "arguments, got a workspace without its size"},
+      {"workspace = \"4 * D\"\n", "", "argument, got a workspace without its size"},
       {"workspace = \"4 * D\"", "workspace = \"4 * (D\"", "[my_op.toml:28:20] argument, got the end, want ')'"},
       {"dtypes = { fp32 = 0, bf16 = 15 }", "dtypes = { fp32 = 0 }", "[my_op.toml:13:1] dtypes, got no code for bf16"},
       {"dtypes = { fp32 = 0, bf16 = 15 }", "", "argument, got dtype without codes"},
@@ -365,7 +365,7 @@ struct SmallCall {
     names.dtype_codes = {{AC_BF16, 7}};
   }
   LauncherArgument::Value value(const std::string& text) const {
-    return LauncherArgument::parse(text, names).evaluate({call, names, nullptr, 96});
+    return LauncherArgument::parse(text, names).evaluate({call, names, {{nullptr, 96}}});
   }
 };
 
@@ -401,6 +401,128 @@ TEST(Launchers, ArgumentsAreWhatTheySay) {
     EXPECT_THROW(c.value(wrong), ArgumentError) << wrong;
   EXPECT_THROW(c.value("int " + std::string(1000, '(')), ArgumentError);
   EXPECT_THROW(c.value("int " + std::string(1000, '-') + "1"), ArgumentError);
+}
+
+/// An op whose backward is two launches that share two workspaces, with a text replaced.
+std::string two_launches(const std::string& from = "", const std::string& to = "") {
+  std::string text = R"toml(library = "./rms_norm_launchers.so"
+name = "scale_rows"
+formula = "y = x * w"
+dims = { N = [5, 64, 2], D = [7, 129, 33] }
+inputs = { x = "N D", w = { dims = "D", role = "weight" } }
+outputs = { y = "N D" }
+contract = { storage = ["fp32"] }
+[forward]
+symbol = "scale_rows"
+arguments = ["const float* x", "const float* w", "float* y", "int64_t N", "int64_t D"]
+[backward]
+symbol = "scale_rows_part"
+workspaces = { partial = { bytes = "8 * D", zeroed = true }, parts = "4" }
+arguments = ["const float* x", "const float* w", "const float* dy", "float* dx", "float* partial", "int* parts", "int64_t N", "int64_t D"]
+[[backward.then]]
+symbol = "scale_rows_finish"
+returns = "status"
+arguments = ["const float* partial", "const int* parts", "size_t bytes(partial)", "float* dw", "int64_t D"]
+)toml";
+  if (from.empty()) return text;
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(Launchers, TwoLaunchesShareTheirWorkspaces) {
+  const auto found = [](const std::string& text) {
+    const OpDef op = op_of_toml(text, kFolder + "scale.toml").op;
+    std::map<std::string, int> out;
+    for (const OpCall& call : cases_of(op.signature, Dtype::fp32, CaseSet::quick, 1)) {
+      const CaseResult result = run_case(op, call, {});
+      ++out[convicts(result.verdict) ? ampcheck::name(result.code) : ""];
+    }
+    return out;
+  };
+  const auto right = found(two_launches());
+  EXPECT_EQ(right.size(), 1u);
+  EXPECT_GT(right.at(""), 10);
+  EXPECT_GT(found(two_launches(", zeroed = true", "")).size(), 1u) << "sums begin at what was there: NaN";
+  EXPECT_EQ(found(two_launches("8 * D", "8 * D + 4")).count(""), 0u) << "a status of the second launch";
+  EXPECT_TRUE(found(two_launches("parts = \"4\"", "parts = \"0\"")).contains("AC501")) << "written outside";
+  EXPECT_TRUE(found(two_launches("parts = \"4\"", "parts = \"1e300\"")).contains("AC501")) << "no such memory";
+}
+
+TEST(Launchers, MistakesInStepsAndWorkspacesAreTold) {
+  const std::tuple<const char*, const char*, const char*> kMistakes[] = {
+      {"parts = \"4\"", "x = \"4\"", "workspaces, got 'x', which names something else here, want another name"},
+      {"parts = \"4\"", "stream = \"4\"", "workspaces, got 'stream', which is a word of its own"},
+      {"parts = \"4\"", "parts = { byte = \"4\" }", "got unknown key 'byte' (did you mean 'bytes'?)"},
+      {"parts = \"4\"", "parts = { zeroed = true }", "bytes, got none, want its size, such as \"4 * N\""},
+      {"parts = \"4\"", "parts = \"bytes(partial)\"", "argument, got 'partial', want a tensor"},
+      {"workspaces = { partial = { bytes = \"8 * D\", zeroed = true }, parts = \"4\" }", "workspaces = \"8 * D\"",
+       "workspaces, got a string, want a table such as"},
+      {"bytes(partial)", "bytes(partail)", "got 'partail'"},
+      {"\"const int* parts\"", "\"const int* part\"", "got 'part' for a pointer (did you mean 'parts'?)"},
+      {"[[backward.then]]", "[backward.then]",
+       "then, got a table, want [[backward.then]] for each launch that follows"},
+      {"symbol = \"scale_rows_finish\"", "symbols = \"f\"", "backward.then, got unknown key 'symbols' (did you mean"},
+      {"\"float* dw\", ", "", "arguments of [backward], got no 'dw', want such as \"void* dw\""},
+      {"returns = \"status\"", "workspace = \"4\"", "backward.then, got unknown key 'workspace'"}};
+  for (const auto& [from, to, error] : kMistakes)
+    EXPECT_TRUE(contains(error_of(two_launches(from, to)), error)) << to << ": " << error_of(two_launches(from, to));
+}
+
+/// An output without a cotangent is judged in forward, and backward gets nothing for it.
+TEST(Launchers, AnOutputMayTakeNoCotangent) {
+  const auto text = [](const std::string& divides, const std::string& more) {
+    std::string out = two_launches("\"float* y\",", "\"float* y\", \"float* m\",");
+    const auto change = [&](const std::string& from, const std::string& to) {
+      EXPECT_NE(out.find(from), std::string::npos) << from;
+      out.replace(out.find(from), from.size(), to);
+    };
+    change("y = x * w", "y = x * w; m = squeeze(mean(x, 0), 0)");
+    change("{ y = \"N D\" }", "{ y = \"N D\", m = { dims = \"D\", cotangent = false } }");
+    change("symbol = \"scale_rows\"", "symbol = \"scale_rows_mean\"");
+    change("\"int64_t D\"]", "\"int64_t D\", \"int " + divides + "\"]");
+    if (!more.empty()) change("\"const float* dy\"", "\"const float* dy\", " + more);
+    return out;
+  };
+  const auto found = [&](const std::string& divides) {
+    return codes(op_of_toml(text(divides, ""), kFolder + "x.toml").op, CaseSet::quick, {Dtype::fp32}, 1);
+  };
+  const auto right = found("1");
+  EXPECT_EQ(right.size(), 1u);
+  EXPECT_GT(right.at(""), 10);
+  EXPECT_TRUE(found("0").contains("AC101")) << "a sum for the mean";
+  EXPECT_TRUE(contains(error_of(text("1", "\"const float* dm\"")), "got 'dm' for a pointer"))
+      << error_of(text("1", "\"const float* dm\""));
+}
+
+/// A tensor may have a symbol twice: it is square in every case.
+TEST(Launchers, ASymbolMayComeTwiceInATensor) {
+  const auto text = [](const std::string& backward) {
+    return R"toml(library = "./rms_norm_launchers.so"
+name = "add_transpose"
+formula = "y = x + transpose(x)"
+dims = { D = [5, 64, 3] }
+inputs = { x = "D D" }
+outputs = { y = "D D" }
+contract = { storage = ["fp32"] }
+[forward]
+symbol = "add_transpose"
+arguments = ["const float* x", "float* y", "int64_t D"]
+[backward]
+symbol = ")toml" +
+           backward + "\"\narguments = [\"const float* dy\", \"float* dx\", \"int64_t D\"]\n";
+  };
+  const auto right =
+      codes(op_of_toml(text("add_transpose"), kFolder + "x.toml").op, CaseSet::standard, {Dtype::fp32}, 1);
+  EXPECT_EQ(right.size(), 1u);
+  EXPECT_GT(right.at(""), 20);
+  EXPECT_TRUE(codes(op_of_toml(text("copy_square"), kFolder + "x.toml").op, CaseSet::quick, {Dtype::fp32}, 1)
+                  .contains("AC101"));
+  EXPECT_TRUE(contains(error_of([&] {
+                         std::string wrong = text("add_transpose");
+                         return wrong.replace(wrong.find("\"D D\""), 5, "\"D E\"");
+                       }()),
+                       "dims, got 'E', want one of the dims D"));
 }
 
 TEST(Launchers, TheProgramTakesAFile) {

@@ -19,7 +19,8 @@ def _unary(text: str) -> Any:
 
 for _name, _text in {
     "exp.default": "exp({0})", "expm1.default": "expm1({0})", "log.default": "log({0})", "log1p.default": "log1p({0})",
-    "tanh.default": "tanh({0})", "erf.default": "erf({0})", "sqrt.default": "sqrt({0})", "rsqrt.default": "rsqrt({0})",
+    "tanh.default": "tanh({0})", "erf.default": "erf({0})", "sin.default": "sin({0})", "cos.default": "cos({0})",
+    "sqrt.default": "sqrt({0})", "rsqrt.default": "rsqrt({0})",
     "sigmoid.default": "sigmoid({0})", "abs.default": "abs({0})", "neg.default": "(-{0})",
     "reciprocal.default": "(1 / {0})", "logical_not.default": "(1 - {0})", "isnan.default": "(1 - ({0} == {0}))",
     "alias.default": "{0}", "clone.default": "{0}", "detach.default": "stop_gradient({0})",
