@@ -9,6 +9,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "src/tensor.h"
 
@@ -80,6 +82,9 @@ struct Event {
   /// Optimizer: of masters, elements meant to move whose copy stayed; elements whose second moment is zero beside a
   /// gradient; or whose eps is.
   std::int64_t copy_stagnant = 0, second_moment_zero = 0, epsilon_zero = 0;
+  /// If asked for: an op's inputs as its kernel read them, and backward the incoming gradient in the output's shape.
+  const std::vector<std::pair<std::string, TensorView>>* inputs = nullptr;
+  TensorView cotangent;
   bool inputs_finite = true;     ///< every element of every input is finite, of a backward op those of the forward too
   bool cotangent_finite = true;  ///< backward: of what it passes on; an input's values a backward may not need at all
 
@@ -108,6 +113,14 @@ struct LateMove {
   std::int64_t bytes = 0;
 };
 
+/// Two gradients of one tensor that were added.
+struct GradientSum {
+  std::string_view of;     ///< "layer0.weight", or of an op's output the op: "relu_1"
+  bool parameter = false;  ///< which of the two
+  TensorView got, first, second;
+  double scale = 1;  ///< what all three are multiplied by
+};
+
 /// What an observer found in a tensor.
 struct Seen {
   bool all_finite = true;
@@ -125,6 +138,9 @@ class Observer {
   virtual bool wants_exact(std::string_view op) const = 0;
   /// Whether events with a local shadow are to say what cancels.
   virtual bool wants_cancellation() const { return false; }
+  /// Whether events of ops are to have their inputs, and whether sums of gradients are told.
+  virtual bool wants_inputs() const { return false; }
+  virtual void see_sum(const GradientSum&) {}
   virtual Seen see(const Event& event) = 0;
   virtual void moved_late(const LateMove&) {}
 };

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/op_call.h"
+
 namespace ampcheck::checks::train {
 
 namespace {
@@ -46,6 +48,14 @@ Sums products(const std::vector<double>& derivative, const std::vector<float>& e
   return out;
 }
 
+/// <derivative, error>; nothing where either has no numbers.
+double product(const std::vector<double>& derivative, const std::vector<float>& error) {
+  double out = 0;
+  if (derivative.size() != error.size()) return out;
+  for (std::size_t i = 0; i < error.size(); ++i) out += derivative[i] * static_cast<double>(error[i]);
+  return out;
+}
+
 class Accounts {
  public:
   Accounts(const GradientErrorInputs& inputs, std::vector<GradientError>& out) : inputs_(inputs), out_(out) {}
@@ -56,30 +66,71 @@ class Accounts {
     // The step's gradient is the mean over ranks and micro-batches of the weighted losses'; a backward tensor's error
     // is of its own micro-batch's part already, times the scale.
     const double ranks = inputs_.rule.ranks, share = inputs_.rule.loss_weight / (ranks * inputs_.rule.accumulate);
-    for (const LocalError& e : inputs_.errors) {
+    for (const LocalError& e : inputs_.errors.local()) {
       if (e.batch != batch || e.where.phase == Phase::all_reduce) continue;
       const std::vector<double>* const at =
           derivative_at(derivative, tape, e.where.phase, e.where.cast, e.where.op, e.where.tensor);
       if (at == nullptr || at->empty()) continue;
       const double factor = e.where.phase == Phase::backward ? 1 / (e.scale * ranks) : share;
       const Sums sums = products(*at, e.error, e.exact);
-      add(p, e.where, factor * sums.moves,
+      add(out_[p].parts, e.where, factor * sums.moves,
           factor * sums.sizes * std::max(inputs_.roundoff, format(e.where.dtype).unit_roundoff()));
     }
+    for (const InheritedErrors& met : inputs_.errors.inherited())
+      if (met.batch == batch)
+        add(out_[p].inherited, met.where, beyond_derivatives(met, derivative, tape, share, 1 / ranks), 0);
+    for (const SumError& sum : inputs_.errors.sums()) {
+      const models::RecordedCall* const call = sum.parameter ? nullptr : tape.find(sum.of);
+      if (sum.batch == batch && call != nullptr)
+        add_sum(
+            p, sum,
+            product(derivative.by_cotangent[static_cast<std::size_t>(call->output)], sum.error) / (sum.scale * ranks));
+    }
+  }
+  /// Of sums of a parameter's own gradients, over its uses and over micro-batches.
+  void add_sums(std::size_t p, const Direction& direction) {
+    for (const SumError& sum : inputs_.errors.sums())
+      if (sum.parameter && sum.of == out_[p].parameter)
+        add_sum(p, sum, product(direction, sum.error) / (sum.scale * inputs_.rule.ranks));
   }
   /// Of the sum over ranks: each rank's number is rounded twice and added as often as there are ranks, less one.
   void add_reduce(std::size_t p, const Direction& direction, const std::vector<double>& sizes) {
-    for (const LocalError& e : inputs_.errors) {
+    for (const LocalError& e : inputs_.errors.local()) {
       if (e.where.phase != Phase::all_reduce || e.where.op != out_[p].parameter) continue;
       const Sums sums = products(direction, e.error, sizes);
-      add(p, e.where, sums.moves / e.scale, sums.sizes * (inputs_.rule.ranks + 1) * inputs_.roundoff);
+      add(out_[p].parts, e.where, sums.moves / e.scale, sums.sizes * (inputs_.rule.ranks + 1) * inputs_.roundoff);
     }
   }
 
  private:
-  void add(std::size_t p, const TensorKey& key, double moves, double rounding) {
+  /// What an op made of its inputs' errors, less what its derivatives make of them.
+  static double beyond_derivatives(const InheritedErrors& met, const models::GradientDerivative& derivative,
+                                   const models::StepRecord& tape, double share, double of_gradients) {
+    const models::RecordedCall* const call = tape.find(met.where.op);
+    if (call == nullptr) return 0;
+    const auto by_input = [&](const std::string& tensor, const std::vector<float>& error) {
+      const auto found = derivative.by_input.find(met.where.op + " " + tensor);
+      return found == derivative.by_input.end() ? 0 : product(found->second, error);
+    };
+    double forward = product(derivative.by_value[static_cast<std::size_t>(call->output)], met.output);
+    for (const auto& [name, error] : met.inputs) forward -= by_input(gradient_name(name), error);
+    double backward = -by_input(gradient_name(gradient_name(call->output_name)), met.cotangent);
+    for (const auto& [name, id] : call->inputs)
+      if (const auto gradient = met.gradients.find(name); gradient != met.gradients.end())
+        backward += product(derivative.by_cotangent[static_cast<std::size_t>(id)], gradient->second);
+    return share * forward + of_gradients * backward;
+  }
+
+  void add_sum(std::size_t p, const SumError& sum, double moves) {
     if (moves == 0) return;
-    std::vector<GradientPart>& parts = out_[p].parts;
+    auto& sums = out_[p].sums;
+    auto found = std::find_if(sums.begin(), sums.end(), [&](const auto& s) { return s.first == sum.of; });
+    if (found == sums.end()) found = sums.insert(sums.end(), {sum.of, 0.0});
+    found->second += moves;
+  }
+
+  static void add(std::vector<GradientPart>& parts, const TensorKey& key, double moves, double rounding) {
+    if (moves == 0) return;
     auto found = std::find_if(parts.begin(), parts.end(), [&](const GradientPart& part) { return part.from == key; });
     if (found == parts.end()) found = parts.insert(parts.end(), {key, 0, 0});
     found->moves += moves;
@@ -131,7 +182,10 @@ std::vector<GradientError> gradient_errors(Fp64Run& fp64, ParameterSet& low, con
         accounts.add_batch(p, batch, derivative, tape.record());
       }
     });
-  for (std::size_t p = 0; p < out.size(); ++p) accounts.add_reduce(p, directions[p], sizes[p]);
+  for (std::size_t p = 0; p < out.size(); ++p) {
+    accounts.add_reduce(p, directions[p], sizes[p]);
+    accounts.add_sums(p, directions[p]);
+  }
   for (GradientError& e : out)
     for (GradientPart& part : e.parts) part.rounding = std::max(part.rounding, kFp32.unit_roundoff() * e.size);
   return out;

@@ -231,6 +231,12 @@ std::optional<Seen> Graph::tell(const Entry& entry, Phase phase, const std::stri
   wait();
   if (options_.fault) options_.fault(event);
   if (!watched(entry.name)) return std::nullopt;
+  std::vector<std::pair<std::string, TensorView>> inputs;
+  if (entry.kind == Entry::Kind::call && !entry.of_backward && options_.observer->wants_inputs()) {
+    for (const auto& [name, id] : entry.call.inputs) inputs.emplace_back(name, slot(id).view);
+    event.inputs = &inputs;
+    if (phase == Phase::backward) event.cotangent = cotangent_view(entry, slot(entry.to).grad.view());
+  }
   return options_.observer->see(event);
 }
 

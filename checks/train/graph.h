@@ -149,7 +149,8 @@ class Graph final : public models::Tape {
   Tensor spread(const TensorView& x, const std::vector<std::int64_t>& map, const Shape& shape) const;
   Tensor written_whole(const OpDef& op, const std::string& name, Dtype dtype, const Shape& shape) const;
   Tensor seed_of(const TensorView& loss, float value) const;
-  void add_to_parameter(Parameter& parameter, const Tensor& grad) const;
+  /// `id`: the parameter's slot.
+  void add_to_parameter(int id, const Tensor& grad) const;
   int push(Tensor memory, const Shape& shape, bool needs_grad);
   /// Keeps what a backward of its output needs, if any is wanted.
   void keep(Entry entry);
@@ -181,6 +182,8 @@ class Graph final : public models::Tape {
   void require_kept(const char* what) const;
   std::span<const std::pair<int, double>> losses_to_take() const;
   void add_grad(int id, const Tensor& grad, std::optional<Seen> seen = {});
+  /// Tells an observer that wants them of a sum of two gradients of a tensor.
+  void tell_sum(int id, const TensorView& got, const TensorView& first, const TensorView& second) const;
   TensorView cotangent_view(const Entry& entry, const TensorView& cotangent) const;
   std::vector<std::pair<std::string, Tensor>> run_backward(const Entry& entry, const TensorView& cotangent);
   bool inputs_finite(const Entry& entry);

@@ -44,7 +44,23 @@ void Graph::add_grad(int id, const Tensor& grad, std::optional<Seen> seen) {
   // wider is the sum's.
   const Dtype wide = promoted_dtype(std::array{s.grad.dtype(), grad.dtype()});
   const auto in_wide = [&](const Tensor& x) { return x.dtype() == wide ? x : converted(x.view(), wide); };
-  s.grad = sum_of(in_wide(s.grad).view(), in_wide(grad).view());
+  const Tensor first = in_wide(s.grad), second = in_wide(grad);
+  s.grad = sum_of(first.view(), second.view());
+  tell_sum(id, s.grad.view(), first.view(), second.view());
+}
+
+void Graph::tell_sum(int id, const TensorView& got, const TensorView& first, const TensorView& second) const {
+  if (options_.observer == nullptr || !options_.observer->wants_inputs()) return;
+  while (slots_[at(id)].cast_of >= 0) id = slots_[at(id)].cast_of;
+  if (const Parameter* const parameter = slots_[at(id)].parameter) {
+    wait();
+    return options_.observer->see_sum({parameter->name, true, got, first, second, scale_});
+  }
+  for (const Entry& entry : entries_) {
+    if (entry.kind != Entry::Kind::call || slots_[at(entry.to)].source != slots_[at(id)].source) continue;
+    wait();
+    return options_.observer->see_sum({entry.name, false, got, first, second, scale_});
+  }
 }
 
 void Graph::backward_move(Entry& entry) {
@@ -309,7 +325,7 @@ void Graph::backward(float seed_value, double scale, bool retain_graph) {
     if (alone)
       s.parameter->grad = s.grad;
     else
-      add_to_parameter(*s.parameter, s.grad);
+      add_to_parameter(id, s.grad);
   }
 }
 

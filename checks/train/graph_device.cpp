@@ -147,12 +147,19 @@ Tensor Graph::seed_of(const TensorView& loss, float value) const {
 }
 
 /// The first gradient of a step is copied, as it may be a tensor of the graph.
-void Graph::add_to_parameter(Parameter& parameter, const Tensor& grad) const {
-  if (options_.stream == nullptr) return ParameterSet::add_grad(parameter, grad);
+void Graph::add_to_parameter(int id, const Tensor& grad) const {
+  Parameter& parameter = *slots_[static_cast<std::size_t>(id)].parameter;
   TensorView more = grad.view();  // which a reshape may have left in another shape
   more.shape = parameter.value.shape();
   more.strides = row_major_strides(more.shape);
-  parameter.grad = parameter.grad.defined() ? sum_of(parameter.grad.view(), more) : converted(more, more.dtype);
+  Tensor before;
+  if (parameter.grad.defined() && options_.observer != nullptr && options_.observer->wants_inputs())
+    before = converted(parameter.grad.view(), parameter.grad.dtype());
+  if (options_.stream == nullptr)
+    ParameterSet::add_grad(parameter, grad);
+  else
+    parameter.grad = parameter.grad.defined() ? sum_of(parameter.grad.view(), more) : converted(more, more.dtype);
+  if (before.defined()) tell_sum(id, parameter.grad.view(), before.view(), more);
 }
 
 }  // namespace ampcheck::checks::train

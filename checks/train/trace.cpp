@@ -364,6 +364,20 @@ void TraceWriter::gradient(const StepResult& s, const GradientError& e) {
     put(out, separator, "[", seq->second, ",", part.moves, ",", part.rounding, "]");
     separator = ",";
   }
+  out += "],\"inherited\":[";
+  separator = "";
+  for (const GradientPart& part : e.inherited) {
+    const auto seq = seqs_->find(part.from);
+    if (seq == seqs_->end()) continue;
+    put(out, separator, "[", seq->second, ",", part.moves, "]");
+    separator = ",";
+  }
+  out += "],\"sums\":[";
+  separator = "";
+  for (const auto& [of, moves] : e.sums) {
+    put(out, separator, "[", Quoted{of}, ",", moves, "]");
+    separator = ",";
+  }
   out += "]}\n";
 }
 

@@ -142,6 +142,12 @@ constexpr TraceField kParameter[] = {
      "[[seq, part, most], ...]: part of the error that was made in the tensors named as that of \"seq\", over "
      "all\nmicro-batches and ranks; the most that rounding each of their elements once, or the gradient to fp32, could "
      "make"},
+    {"inherited", "2-norm",
+     "[[seq, part], ...]: part of what the op that wrote \"seq\" makes of errors of its inputs beyond its "
+     "derivatives:\nmasks and maxima that fall otherwise, and products of errors"},
+    {"sums", "2-norm",
+     "[[text, part], ...]: part of the rounding of sums of gradients, by the parameter or the op whose output they are "
+     "of"},
 };
 
 constexpr TraceField kStep[] = {

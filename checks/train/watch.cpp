@@ -137,13 +137,6 @@ Sizes Tally::sizes() const {
   return out;
 }
 
-std::string TensorKey::str() const {
-  std::string out = op;
-  if (!layer.empty() && layer != op) out += " (" + layer + ")";
-  out += std::string(" ") + ampcheck::checks::train::name(phase) + " ";
-  return out + (cast ? "cast of " + tensor + " to " + ampcheck::name(dtype) : tensor);
-}
-
 const std::vector<double>* derivative_at(const models::GradientDerivative& of, const models::StepRecord& record,
                                          Phase phase, bool cast, std::string_view op, std::string_view tensor) {
   if (of.by_value.empty() || phase > Phase::backward) return nullptr;
@@ -229,26 +222,6 @@ FaultRole Watch::note_fault(const Event& event, const TensorKey& key, bool finit
     role = FaultRole::killer;
   if (role != FaultRole::none && faults_.size() < kMostFaults) faults_.push_back({event.step, role, key});
   return role;
-}
-
-void Watch::keep_error(const Event& event, const TensorKey& key) {
-  LocalError kept{key, batch_, event.scale, std::vector<float>(static_cast<std::size_t>(event.got.count())), {}};
-  kept.exact.resize(kept.error.size());
-  double got[kPart], exact[kPart];
-  bool any = false;
-  for (std::int64_t at = 0; at < event.got.count(); at += kPart) {
-    const std::int64_t part = std::min<std::int64_t>(kPart, event.got.count() - at);
-    load_block(event.got, at, part, got);
-    const double* const r = read_block(event.exact, at, part, exact);
-    float *const out = kept.error.data() + at, *const values = kept.exact.data() + at;
-    for (std::int64_t i = 0; i < part; ++i) {
-      const double e = got[i] - r[i];
-      out[i] = std::fabs(e) <= kMax ? static_cast<float>(e) : 0.0f;
-      values[i] = static_cast<float>(r[i]);
-      any |= out[i] != 0;
-    }
-  }
-  if (any) errors_.push_back(std::move(kept));
 }
 
 std::map<TensorKey, Tally> Watch::of_step() const {
@@ -439,8 +412,10 @@ Seen Watch::see(const Event& event) {
   tally.elements = event.got.count();
   const std::optional<ShadowStats> shadow = compare_cast(event, with, tally);
   conclude(event, with, shadow ? 0 : compare_all(event, with, tally), tally);
-  if (keeps_errors_ && event.has_exact() && event.phase <= Phase::all_reduce && !event.by_gradient)
-    keep_error(event, key);
+  if (keeps_errors_ && event.has_exact() && event.phase <= Phase::all_reduce && !event.by_gradient) {
+    errors_.add_local(event, key, batch_);
+    if (event.inputs != nullptr && carried_ != nullptr) errors_.add_inherited(event, key, batch_, *carried_);
+  }
   place.of_step.add(tally);
   place.of_run->add(tally);
   if (listener_) {

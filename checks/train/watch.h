@@ -12,6 +12,7 @@
 #include "checks/models/fp64_tape.h"
 #include "checks/train/event.h"
 #include "checks/train/gradient_range.h"
+#include "checks/train/kept_errors.h"
 #include "checks/train/noise.h"
 #include "src/amp/tensor_stats.h"
 
@@ -51,31 +52,11 @@ struct Tally {
   Sizes sizes() const;
 };
 
-/// Which tensor: "linear_1.backward dweight", "linear_1.backward cast of dx".
-struct TensorKey {
-  Phase phase = Phase::forward;
-  bool cast = false;
-  Dtype dtype = Dtype::fp32;
-  std::string op, layer, tensor;
-
-  std::string str() const;
-  auto operator<=>(const TensorKey&) const = default;
-};
-
 /// An op that made finite values non-finite, or let non-finite ones vanish.
 struct FaultEvent {
   int step = 0;
   FaultRole role = FaultRole::none;
   TensorKey where;
-};
-
-/// The error made in one tensor, kept to be told what it moved. Only where it is not zero throughout.
-struct LocalError {
-  TensorKey where;
-  int batch = 0;     ///< number of the micro-batch in the step, over all ranks; all_reduce: none
-  double scale = 1;  ///< what a gradient is multiplied by
-  std::vector<float> error,
-      exact;  ///< and the exact values, scaled; some digits are enough; an error that is not finite is zero
 };
 
 /// Where a derivative has what belongs to that tensor; null where it has nothing: forward the op's output and what was
@@ -98,13 +79,15 @@ class Watch final : public Observer {
   /// those of that times the loss; `share`: of a micro-batch in the step's gradient.
   void begin(int step, const models::StepRecord* carried, bool first_micro_batch, double loss_weight = 1,
              double share = 1, int batch = 0);
-  /// Keeps the local errors of the steps from now on, or no more: twice as many numbers as the steps write.
+  /// Keeps the errors of the steps from now on, or no more: five times as many numbers as the steps write.
   void keep_errors(bool on) { keeps_errors_ = on; }
   bool keeps_errors() const { return keeps_errors_; }
-  const std::vector<LocalError>& errors() const { return errors_; }
+  const KeptErrors& errors() const { return errors_; }
   bool wants(std::string_view op) const override;
   bool wants_exact(std::string_view op) const override { return exact_ && wants(op); }
   bool wants_cancellation() const override { return listener_ != nullptr; }
+  bool wants_inputs() const override { return keeps_errors_ && carried_ != nullptr; }
+  void see_sum(const GradientSum& sum) override { errors_.add_sum(sum, batch_); }
   Seen see(const Event& event) override;
   void moved_late(const LateMove& move) override {
     if (move_listener_) move_listener_(move);
@@ -125,7 +108,6 @@ class Watch final : public Observer {
  private:
   const std::vector<double>* carried_of(const Event& event) const;
   const std::vector<double>* cotangent_of(const Event& event) const;
-  void keep_error(const Event& event, const TensorKey& key);
   struct Known;
   Known& place_of(const Event& event);
   FaultRole note_fault(const Event& event, const TensorKey& key, bool finite);
@@ -146,7 +128,7 @@ class Watch final : public Observer {
   std::function<void(const LateMove&)> move_listener_;
   int step_ = 0, batch_ = 0;
   bool keeps_errors_ = false;
-  std::vector<LocalError> errors_;  ///< of the step
+  KeptErrors errors_;  ///< of the step
   double loss_weight_ = 1, share_ = 1;
   bool pass_lost_ = false, step_lost_ = false;  ///< a gradient was flushed in this backward pass, or in any of the step
   std::string logits_;                          ///< the call whose output a cross-entropy reads

@@ -271,6 +271,10 @@ std::vector<ParameterShares> gradient_shares(const Trace& trace) {
       if (part.moves != 0)
         share.beyond = std::max(share.beyond, part.rounding > 0 ? std::fabs(part.moves) / part.rounding : INFINITY);
     }
+    for (const TracedGradient::Part& part : g.others) {
+      own.explained += part.moves;
+      of[part.tensor].moves += part.moves * part.moves;
+    }
   }
   for (ParameterShares& p : out) {
     const auto n = static_cast<double>(steps[p.parameter]);

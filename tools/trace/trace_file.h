@@ -76,7 +76,7 @@ struct TracedStep {
 /// What is in the error of one parameter's gradient in one step.
 struct TracedGradient {
   struct Part {
-    std::string tensor;  ///< TracedTensor::name()
+    std::string tensor;  ///< TracedTensor::name(), or what it is in words
     int seq = 0;
     double moves = 0, rounding = 0;
   };
@@ -84,6 +84,7 @@ struct TracedGradient {
   std::string parameter;
   double error = 0, size = 0, apart = 0;
   std::vector<Part> parts;
+  std::vector<Part> others;  ///< what ops made of their inputs' errors, and sums of gradients; no roundings
 };
 
 struct Trace {
@@ -163,8 +164,7 @@ struct ParameterShares {
   };
   std::string parameter;
   double error = 0, size = 0;
-  double explained = 0;  ///< sum of what moves it in the sum of the errors: the rest is of second order, or masks and
-                         ///< maxima that went the other way
+  double explained = 0;  ///< sum of what moves it in the sum of the errors
   bool noise = false;  ///< its exact gradient is below fp32's rounding of the largest parameter's: zero by a symmetry,
                        ///< and what it has is no error
   std::vector<Share> shares;

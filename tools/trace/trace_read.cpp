@@ -9,6 +9,7 @@
 #include <limits>
 #include <set>
 
+#include "checks/define/op_def.h"
 #include "checks/train/trace_record.h"
 #include "src/amp/autocast_tables.h"
 #include "src/error.h"
@@ -268,6 +269,17 @@ TracedStep step_of(const Json& j) {
   return s;
 }
 
+/// "relu_1 choices that flip": what an op makes of errors of its inputs that its derivatives do not.
+std::string beyond_derivatives_text(const TracedTensor& output) {
+  constexpr std::string_view kPieces[] = {"relu", "leaky_relu", "clamp", "max", "min", "max_pool2d"};  // straight ones
+  const std::string op = output.op.substr(0, output.op.rfind('_'));
+  const bool chooses = std::find(std::begin(kPieces), std::end(kPieces), op) != std::end(kPieces);
+  const std::string whose = output.layer.empty() ? output.op : output.op + " (" + output.layer + ")";
+  return whose + (chooses                          ? " choices that flip"
+                  : checks::find_op(op) != nullptr ? " products of errors"
+                                                   : " flips or products of errors");
+}
+
 /// Its parts are tensors of the same step, which has not ended.
 TracedGradient Reader::gradient(const Json& j) const {
   TracedGradient g;
@@ -282,6 +294,13 @@ TracedGradient Reader::gradient(const Json& j) const {
     if (at >= trace_.tensors.size() || trace_.tensors[at].seq != seq) throw Error("seq " + part.at(0).dump());
     g.parts.push_back({trace_.tensors[at].name(), seq, number(part.at(1)), number(part.at(2))});
   }
+  for (const Json& part : j.value("inherited", Json::array())) {  // which older traces have not
+    const std::size_t at = tensors_ + static_cast<std::size_t>(small(part.at(0)));
+    if (at >= trace_.tensors.size()) throw Error("seq " + part.at(0).dump());
+    g.others.push_back({beyond_derivatives_text(trace_.tensors[at]), 0, number(part.at(1)), 0});
+  }
+  for (const Json& part : j.value("sums", Json::array()))
+    g.others.push_back({"sum of gradients of " + part.at(0).get<std::string>(), 0, number(part.at(1)), 0});
   return g;
 }
 
