@@ -17,8 +17,8 @@ void settle_contract_by_op(std::vector<CaseResult>& cases);
 /// strides, scaled cotangents, batches. Such findings become that one.
 void settle_intermittent(std::vector<CaseResult>& cases);
 
-/// Of an op whose calls depend on earlier ones, or that writes after it has returned, wrong numbers and broken relations
-/// say that again. Such findings become that one.
+/// Of an op whose calls depend on earlier ones, or that writes after it has returned, wrong numbers and broken
+/// relations say that again. Such findings become that one.
 void settle_history(std::vector<CaseResult>& cases);
 
 /// Nearly every backward follows another algebra than the derivative of its formula, and a forward that is off by

@@ -111,9 +111,9 @@ Library load_plugin(const std::string& path);
 
 /// Ops that the calling program describes itself, with kernels of its own: what ampcheck_plugin_v1 of a library would
 /// return (ampcheck/ampcheck_op.h). The description is copied; what ac_op::user points to must live as long as the ops.
-/// `name` stands for the library in messages and in Op::library(), and may not be empty. Runs no kernel. `forget`: takes
-/// from the kernels what they keep from call to call, as a new process would; with it calls are tried after other calls
-/// (AC410, AC411).
+/// `name` stands for the library in messages and in Op::library(), and may not be empty. Runs no kernel. `forget`:
+/// takes from the kernels what they keep from call to call, as a new process would; with it calls are tried after other
+/// calls (AC410, AC411).
 /// @throws UsageError if it describes no valid op.
 Library describe(const ac_plugin& description, const std::string& name, std::function<void()> forget = nullptr);
 

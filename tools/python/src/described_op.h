@@ -20,7 +20,8 @@ namespace ampcheck::python {
 /// A tensor is None or (memory, shape, dtype): a writable memoryview, valid during the call only.
 struct Kernels {
   nanobind::object forward, backward;
-  nanobind::object forget;  ///< forget(): from now on they remember nothing of earlier calls; None: nobody can make them
+  nanobind::object
+      forget;  ///< forget(): from now on they remember nothing of earlier calls; None: nobody can make them
 };
 
 /// What describe() needs to point to. Nothing of it is read after the op is made, but for `kernels`.
