@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <stdexcept>
 
 #include <ampcheck/op.h>
 #include "checks/case/case_reference.h"
@@ -400,6 +401,55 @@ TEST(DoubleBackward, AnOlderHostGivesNoneOfItsTensors) {
   call.gradient_cotangents =
       reinterpret_cast<const ac_tensor* const*>(std::uintptr_t{8});  // what lies behind an older call is not its own
   EXPECT_FALSE(op::Call(&call).find<const float>("dgrad_x"));
+}
+
+// ---- variants -------------------------------------------------------------------------------------------------------
+
+TEST(Variants, AreOpsOfTheirOwnWithTheKernelsThatTheyHaveNot) {
+  op::Op op("cube");
+  describe_cube(op, 6);
+  op.variant("wrong").backward([]<class T>(op::Type<T>, const op::Call& call) {
+    const auto dx = call.view<T>("dx");
+    for (std::int64_t i = 0; i < dx.size(); ++i) dx[i] = T(1);
+  });
+  op.variant("fails").forward([](const op::Call&) { throw std::runtime_error("no such tile"); });
+  const std::vector<OpDef> ops = read_all(op.finish());
+  ASSERT_EQ(ops.size(), 4u) << "the op, its backward, two variants";
+  EXPECT_EQ(ops[2].signature.name, "cube.wrong");
+  EXPECT_EQ(ops[3].signature.name, "cube.fails");
+  EXPECT_EQ(findings(ops[0]).first, std::set<std::string>());
+  const auto wrong = findings(ops[2]);
+  EXPECT_FALSE(wrong.first.empty());
+  for (const std::string& check : wrong.second) EXPECT_EQ(check.find("forward y"), std::string::npos) << check;
+  EXPECT_FALSE(findings(ops[3]).first.empty()) << "what a kernel throws is its finding";
+}
+
+TEST(Variants, WhatIsNoVariantIsRefused) {
+  op::Op op("cube");
+  describe_cube(op, 6);
+  ac_op made = op.finish();
+  ac_variant list[2] = {{sizeof(ac_variant), 0, "a", made.forward, nullptr, nullptr, nullptr},
+                        {sizeof(ac_variant), 0, "a", made.forward, nullptr, nullptr, nullptr}};
+  ac_variants variants = {sizeof(ac_variants), 2, list};
+  const ac_extension extension = {sizeof extension, 0, AC_VARIANTS, &variants};
+  made.extensions = &extension;
+  made.extension_count = 1;
+  const auto expect = [&](const char* part) {
+    EXPECT_NE(refusal(made).find(part), std::string::npos) << part << "\n" << refusal(made);
+  };
+  expect("variant 2] name, got 'a' a second time");
+  list[1].name = "b.c";
+  expect("variant 2] name, got 'b.c'");
+  list[1].name = "b";
+  EXPECT_EQ(refusal(made), "");
+  list[1].forward = nullptr;
+  expect("variant 2] kernels, got none");
+  list[1].jvp = made.forward;
+  expect("variant 2] jvp, got one for an op without");
+  variants.variant_count = 0;
+  expect("variants, got none");
+  variants.variant_count = -1;
+  expect("variant count, got -1");
 }
 
 // ---- extensions -----------------------------------------------------------------------------------------------------
