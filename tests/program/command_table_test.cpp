@@ -67,7 +67,7 @@ TEST(CommandTable, EveryOptionIsThereWithAText) {
   EXPECT_EQ(
       output->text,
       "also write json:FILE, junit:FILE, lines:FILE, jsonl:FILE, sarif:FILE, github:FILE, gitlab:FILE, markdown:FILE, "
-      "csv:FILE, tap:FILE or concise:FILE (may be repeated)");
+      "csv:FILE, tap:FILE, concise:FILE or html:FILE (may be repeated)");
   EXPECT_EQ(check.words.at(0).name, "SELECTOR");
 }
 

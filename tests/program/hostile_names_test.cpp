@@ -269,7 +269,7 @@ TEST(HostileNames, EveryFormatOfTheTableIsTestedHere) {
   for (const ReportFormat& format : report_formats())
     if (std::holds_alternative<ReportWriter>(format.writer)) known.insert(format.name);
   EXPECT_EQ(known, (std::set<std::string>{"json", "junit", "lines", "jsonl", "sarif", "github", "gitlab", "markdown",
-                                          "csv", "tap", "concise"}));
+                                          "csv", "tap", "concise", "html"}));
 }
 
 TEST(HostileNames, JsonFormatsParse) {
@@ -410,6 +410,32 @@ TEST(HostileNames, ConciseAndLinesHaveALineForEach) {
     EXPECT_EQ(lines_of(texts.hostile).size(), lines_of(texts.plain).size()) << format;
   }
   expect_clean(texts_of("concise").hostile);
+}
+
+TEST(HostileNames, HtmlHasTheSameTags) {
+  const auto tags = [](const std::string& text) {
+    std::string out;
+    bool inside = false;
+    for (const char c : text) {
+      inside |= c == '<';
+      if (inside) out += c;
+      inside &= c != '>';
+    }
+    return out;
+  };
+  const Texts texts = texts_of("html");
+  expect_clean(texts.hostile);
+  EXPECT_EQ(tags(texts.hostile), tags(texts.plain));
+  EXPECT_EQ(texts.hostile.find("<script"), std::string::npos);
+}
+
+TEST(HostileNames, AnHtmlPageOfAThousandCasesIsSmall) {
+  Report report;
+  for (int i = 0; i < 1000; ++i)
+    report.cases.push_back(failing("softmax(x=bf16[64,129],range=mean-300,seed=" + std::to_string(i) + ")", 1));
+  const std::string text = html_report(report, {});
+  EXPECT_LT(text.size(), 1'500'000u);
+  EXPECT_NE(text.find("800 more are in the list of cases."), std::string::npos);
 }
 
 }  // namespace

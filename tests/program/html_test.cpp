@@ -94,6 +94,23 @@ TEST(Html, ThePageOfATraceIsDrawnByABrowser) {
   EXPECT_TRUE(contains(wrong.log, "planted") && contains(wrong.log, "CONSOLE")) << wrong.log;
 }
 
+TEST(Html, ThePageOfACheckIsDrawnByABrowser) {
+  if (browser().empty()) GTEST_SKIP() << "no chromium, chromium-browser, google-chrome or chrome on PATH";
+  const TemporaryFolder folder;
+  const std::string page = folder.path() + "/check.html";
+  EXPECT_EQ(ampcheck("check add softmax.sign --regimes quick --dtype bf16 -o html:" + page).exit_code, 1);
+  const std::string html = read_text(page);
+  EXPECT_TRUE(contains(html, "softmax.sign")) << html.substr(0, 2000);
+  EXPECT_TRUE(contains(html, "with the other sign of the term")) << "the cause";
+  const Seen seen = open_page(folder.path(), html);
+  EXPECT_EQ(seen.count("plots"), 3) << "a bar of headroom for add, and two histograms";
+  EXPECT_EQ(seen.count("empty"), 0);
+  EXPECT_GT(seen.count("rects"), 4);
+  EXPECT_EQ(seen.count("errors"), 0);
+  EXPECT_EQ(seen.count("loaded"), 0);
+  EXPECT_FALSE(contains(seen.log, "CONSOLE")) << seen.log;
+}
+
 /// 3000 steps: a skip in each window of 400, and one by itself.
 std::string log_of_a_run() {
   std::string out = "step,scale,skipped,loss,grad_norm\n";

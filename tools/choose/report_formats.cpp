@@ -26,6 +26,7 @@ constexpr ReportFormat kFormats[] = {
     {"csv", csv_report},
     {"tap", tap_report},
     {"concise", concise_report},
+    {"html", html_report},
     {"html", trace_html},
     {"html", scaler_html},
     {"csv", trace_csv},

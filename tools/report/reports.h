@@ -86,6 +86,8 @@ std::string csv_report(const Report& report, const RunFacts& facts);
 std::string tap_report(const Report& report, const RunFacts& facts);
 /// A line for each failing case, and one with the totals.
 std::string concise_report(const Report& report, const RunFacts& facts);
+/// One page without a script that loads nothing: ops, findings, histograms, and at most 4,000 cases.
+std::string html_report(const Report& report, const RunFacts& facts);
 /// The cases of ampcheck.check/1, one JSON line each.
 std::string jsonl_report(const Report& report, const RunFacts& facts);
 
