@@ -56,7 +56,7 @@ void ask_recomputed(Scene& scene) {
   scene.add(std::move(f));
 }
 
-/// Both sides may be well rounded: what counts is how far apart they are at the end.
+/// Both sides may be well rounded: they are apart if their types are, or their results by more than a rounding.
 void ask_inference(Scene& scene) {
   const TwiceSeen* last = nullptr;
   for (const TwiceSeen& t : scene.seen.twice)
@@ -65,7 +65,7 @@ void ask_inference(Scene& scene) {
   const TwiceSeen* const first = first_apart(scene.seen, true);
   scene.lab.note("E2", "each op of the inference against the training's",
                  first == nullptr ? "the same bits" : fmt::format("apart from {} on", first->op));
-  if (first == nullptr || last->excess <= kExcess) return;
+  if (first == nullptr || (first->first == first->second && last->excess <= kExcess)) return;
   Finding f = finding_of(scene, Cause::two_stacks, *first);
   f.weight = Weight::supported;
   f.speaks_for.push_back(fmt::format("E2: {} of {} elements of {} differ, the first op that does", first->differing,
