@@ -186,9 +186,10 @@ Var masked(Tape& t, Var h, Dtype dtype) {
   return models::unary(t, "softmax", models::add(t, h, t.to(t.data(shape, mask), dtype)));
 }
 
-std::vector<PlantedRun> unseen_faults() {
+std::vector<PlantedRun> unseen_faults_1() {
   using enum Cause;
-  const OptimizerChoice adamw{.name = "adamw", .lr = 0.002}, momentum{.name = "sgd", .lr = 0.01, .momentum = 0.8};
+  const OptimizerChoice adamw{.name = "adamw", .lr = 0.002};
+  const OptimizerChoice momentum{.name = "sgd", .lr = 0.01, .momentum = 0.8};
   return {
       {"deep_overflows",
        forward_overflow,
@@ -229,6 +230,13 @@ std::vector<PlantedRun> unseen_faults() {
        {},
        -1,
        [] { return without_scaler(sequence_net(nothing), 3e-8, {.name = "rmsprop", .lr = 0.002}); }},
+  };
+}
+
+std::vector<PlantedRun> unseen_faults_2() {
+  using enum Cause;
+  const OptimizerChoice adamw{.name = "adamw", .lr = 0.002};
+  return {
       {"image_mask",
        mask_sentinel,
        "-1e8 in fp16",
@@ -274,6 +282,12 @@ std::vector<PlantedRun> unseen_faults() {
          out.options.rule.loss_weight = 0.003;
          return out;
        }},
+  };
+}
+
+std::vector<PlantedRun> unseen_faults_3() {
+  using enum Cause;
+  return {
       {"deep_wire",
        low_reduction,
        "bf16 between three ranks",
@@ -310,6 +324,12 @@ std::vector<PlantedRun> unseen_faults() {
        {"tanh_cut_1"},
        1,
        [] { return run_of(deep_net(cut_off("tanh")), Dtype::bf16, 8); }},
+  };
+}
+
+std::vector<PlantedRun> unseen_faults_4() {
+  using enum Cause;
+  return {
       {"image_cut",
        biased_rounding,
        "the same with images",
@@ -355,6 +375,15 @@ std::vector<PlantedRun> unseen_faults() {
          return out;
        }},
   };
+}
+
+std::vector<PlantedRun> unseen_faults() {
+  std::vector<PlantedRun> out;
+  for (const auto part : {unseen_faults_1, unseen_faults_2, unseen_faults_3, unseen_faults_4}) {
+    std::vector<PlantedRun> more = part();
+    std::move(more.begin(), more.end(), std::back_inserter(out));
+  }
+  return out;
 }
 
 std::vector<PlantedRun> unseen_healthy() {
