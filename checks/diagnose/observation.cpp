@@ -160,6 +160,39 @@ class MomentsBefore {
   std::vector<Kept> kept_;
 };
 
+void take_twice(const TwiceComputed& pair, Observation& out) {
+  auto at = std::find_if(out.twice.begin(), out.twice.end(),
+                         [&](const TwiceSeen& t) { return t.inferred == pair.inferred && t.op == pair.op; });
+  if (at == out.twice.end())
+    at = out.twice.insert(out.twice.end(), {.inferred = pair.inferred,
+                                            .op = std::string(pair.op),
+                                            .layer = std::string(pair.layer),
+                                            .first = pair.first.dtype,
+                                            .second = pair.second.dtype});
+  const std::vector<double> first = to_doubles(pair.first), second = to_doubles(pair.second);
+  std::int64_t differing = 0;
+  double apart = 0, norm = 0;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const bool same = first[i] == second[i] || (std::isnan(first[i]) && std::isnan(second[i]));
+    differing += same ? 0 : 1;
+    if (same || !std::isfinite(first[i]) || !std::isfinite(second[i])) continue;
+    apart += (first[i] - second[i]) * (first[i] - second[i]);
+    at->largest = std::max(at->largest, std::fabs(first[i] - second[i]));
+  }
+  for (const double v : first)
+    if (std::isfinite(v)) norm += v * v;
+  if (differing > 0 && at->step < 0) {
+    at->step = pair.step;
+    at->elements = std::ssize(first);
+    at->differing = differing;
+  }
+  const Dtype narrow =
+      format(pair.first.dtype).precision < format(pair.second.dtype).precision ? pair.first.dtype : pair.second.dtype;
+  const double limit = rounding_limit(narrow, std::sqrt(norm), std::ssize(first));
+  if (norm > 0) at->apart = std::max(at->apart, std::sqrt(apart / norm));
+  if (limit > 0) at->excess = std::max(at->excess, std::sqrt(apart) / limit);
+}
+
 double norm_of(const std::vector<double>& norms) {
   return std::sqrt(std::inner_product(norms.begin(), norms.end(), norms.begin(), 0.0));
 }
@@ -220,6 +253,7 @@ Observation observe(const Subject& subject) {
   Listener listener(out, subject.options.dtype);
   trainer->watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role,
                                const TensorStats& stats) { listener(e, key, tally, role, stats); });
+  trainer->watch()->listen_to_twice([&](const TwiceComputed& pair) { take_twice(pair, out); });
   const int every = std::max(1, subject.steps / static_cast<int>(kRing));
   int lost = 0;
   while (trainer->steps() < subject.steps && lost < kAfterNaN) {

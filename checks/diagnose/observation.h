@@ -56,6 +56,18 @@ struct UpdateSeen {
   std::int64_t leaving = 0;  ///< parameters whose gradient was finite when backward left it, and is not in the update
 };
 
+/// An op whose output was computed twice (train::TwiceComputed), over the run.
+struct TwiceSeen {
+  bool inferred = false;
+  std::string op, layer;
+  Dtype first = Dtype::fp32, second = Dtype::fp32;
+  int step = -1;                             ///< the first at which bits differ; -1: none
+  std::int64_t elements = 0, differing = 0;  ///< of that step; another type differs where the value does
+  double apart = 0;                          ///< most of a step: 2-norm of the difference by that of the first
+  double excess = 0;   ///< the same over what rounding each element once to the narrower type makes
+  double largest = 0;  ///< difference of an element
+};
+
 struct Checkpoint {
   int step = 0;
   std::string bytes;
@@ -67,6 +79,7 @@ struct Observation {
   std::vector<std::string> parameters;
   std::map<std::string, Track> tracks;  ///< by TensorKey::str()
   std::vector<std::string> order;       ///< of the first step's tensors
+  std::vector<TwiceSeen> twice;         ///< in the order of the first step
   std::deque<Checkpoint> ring;          ///< oldest first
   std::string ended;                    ///< why the scaler's rule ended the run
   double seconds = 0;

@@ -19,6 +19,7 @@ struct PlantedRun {
   std::vector<std::string> ops = {};  ///< any of these is the op; empty: the cause is in no op
   int optimum = -1;                   ///< ops in the smallest set whose raise cures it; -1: no raise does
   std::function<Subject()> make;
+  bool unseen = false;  ///< the rules were not written with it
   bool control() const { return cause == Cause::none || info(cause).harmless; }
 };
 
@@ -30,6 +31,8 @@ std::vector<PlantedRun> planted_ranges();
 std::vector<PlantedRun> planted_scalers();
 std::vector<PlantedRun> planted_optimizers();
 std::vector<PlantedRun> planted_kernels();
+std::vector<PlantedRun> planted_twice();
 std::vector<PlantedRun> planted_controls();
+std::vector<PlantedRun> planted_unseen();
 
 }  // namespace ampcheck::checks::diagnose

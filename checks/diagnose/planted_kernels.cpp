@@ -343,30 +343,6 @@ Subject late_scaled() {
   return subject_of(net, Dtype::fp16, 24);
 }
 
-/// The kernel in fp32, whose results are cut off instead of rounded.
-Kernel truncating(const Kernel& right) {
-  Kernel out = right;
-  out.forward = [right](const KernelCall& call) {
-    KernelCall wide = call;
-    std::vector<Tensor> held;
-    for (auto& [name, view] : wide.tensors) {
-      if (!is_float(view.dtype)) continue;
-      held.emplace_back(Dtype::fp32, view.shape);
-      from_doubles(to_doubles(view), held.back().view());
-      view = held.back().view();
-    }
-    right.forward(wide);
-    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
-      const TensorView& view = call.tensors[i].second;
-      if (!is_float(view.dtype)) continue;
-      std::vector<double> values = to_doubles(wide.tensors[i].second);
-      round_values(format(view.dtype), {.rounding = Rounding::toward_zero}, values, values);
-      from_doubles(values, view);
-    }
-  };
-  return out;
-}
-
 Subject truncated_layer() {
   use_planted("linear", "layer_t", truncating);
   const auto middle = [](Tape& t, Var h) {

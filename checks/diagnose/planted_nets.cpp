@@ -9,6 +9,7 @@
 
 #include "checks/models/bound_call.h"
 #include "src/random.h"
+#include "src/rounding.h"
 
 namespace ampcheck::checks::diagnose {
 
@@ -74,6 +75,29 @@ void use_planted(const std::string& base, const std::string& name, const Make& m
   op.kernel = make(op.kernel);
   kept.push_back(std::move(op));
   models::use_op(kept.back());
+}
+
+kernels::Kernel truncating(const kernels::Kernel& right) {
+  kernels::Kernel out = right;
+  out.forward = [right](const kernels::KernelCall& call) {
+    kernels::KernelCall wide = call;
+    std::vector<Tensor> held;
+    for (auto& [name, view] : wide.tensors) {
+      if (!is_float(view.dtype)) continue;
+      held.emplace_back(Dtype::fp32, view.shape);
+      from_doubles(to_doubles(view), held.back().view());
+      view = held.back().view();
+    }
+    right.forward(wide);
+    for (std::size_t i = 0; i < call.tensors.size(); ++i) {
+      const TensorView& view = call.tensors[i].second;
+      if (!is_float(view.dtype)) continue;
+      std::vector<double> values = to_doubles(wide.tensors[i].second);
+      round_values(format(view.dtype), {.rounding = Rounding::toward_zero}, values, values);
+      from_doubles(values, view);
+    }
+  };
+  return out;
 }
 
 void set_element(const TensorView& view, std::int64_t at, double value) {

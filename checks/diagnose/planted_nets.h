@@ -36,6 +36,9 @@ Subject subject_of(train::Net net, Dtype dtype, int steps = 40);
 using Make = std::function<kernels::Kernel(const kernels::Kernel& right)>;
 void use_planted(const std::string& base, const std::string& name, const Make& make);
 
+/// The kernel in fp32, whose results are cut off instead of rounded.
+kernels::Kernel truncating(const kernels::Kernel& right);
+
 /// One element of a tensor.
 void set_element(const TensorView& view, std::int64_t at, double value);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "checks/models/bound_call.h"
 #include "checks/models/forwarding_tape.h"
@@ -32,8 +33,16 @@ class MeetingTape final : public models::ForwardingTape {
   models::Var call(const std::string& op, const std::vector<std::pair<std::string, models::Var>>& inputs,
                    const std::vector<std::pair<std::string, double>>& attributes = {}) override {
     const std::string name = op + "_" + std::to_string(++counts_[op]);
-    if (name == wanted_ && !out_) remember(op, inputs, attributes);
+    if (name == wanted_ && !out_ && !inferring_) remember(op, inputs, attributes);
     return inner_.call(op, inputs, attributes);
+  }
+  models::Var infer(const std::function<models::Var()>& block) override {
+    std::map<std::string, int> before = std::exchange(counts_, {});
+    inferring_ = true;
+    const models::Var out = inner_.infer(block);
+    inferring_ = false;
+    counts_ = std::move(before);
+    return out;
   }
 
  private:
@@ -50,6 +59,7 @@ class MeetingTape final : public models::ForwardingTape {
   }
 
   const std::string& wanted_;
+  bool inferring_ = false;
   std::optional<MetCall>& out_;
   std::vector<int> trained_;
   std::map<std::string, int> counts_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/diagnose/raising_tape.h"
 
+#include <utility>
+
 #include "src/amp/autocast.h"
 
 namespace ampcheck::checks::diagnose {
@@ -12,6 +14,22 @@ models::Var RaisingTape::call(const std::string& op, const std::vector<std::pair
   std::vector<std::pair<std::string, models::Var>> wide;
   for (const auto& [name, var] : inputs) wide.emplace_back(name, inner_.to(var, Dtype::fp32));
   return inner_.call(op, wide, attributes);
+}
+
+/// The second time has the names of the first.
+models::Var RaisingTape::recompute(const std::function<models::Var(bool again)>& block) {
+  const std::map<std::string, int> before = counts_;
+  return inner_.recompute([&](bool again) {
+    if (again) counts_ = before;
+    return block(again);
+  });
+}
+
+models::Var RaisingTape::infer(const std::function<models::Var()>& block) {
+  std::map<std::string, int> before = std::exchange(counts_, {});
+  const models::Var out = inner_.infer(block);
+  counts_ = std::move(before);
+  return out;
 }
 
 train::Net raised(const train::Net& net, const Ops& ops) {

@@ -22,6 +22,8 @@ class RaisingTape final : public models::ForwardingTape {
 
   models::Var call(const std::string& op, const std::vector<std::pair<std::string, models::Var>>& inputs,
                    const std::vector<std::pair<std::string, double>>& attributes = {}) override;
+  models::Var recompute(const std::function<models::Var(bool again)>& block) override;
+  models::Var infer(const std::function<models::Var()>& block) override;
 
  private:
   const Ops& raised_;

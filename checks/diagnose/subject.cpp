@@ -73,6 +73,7 @@ train::TrainOptions changed(const Subject& subject, const Change& c) {
     o.scaler.init_scale = *c.init_scale;
     o.scaler.enabled = true;
   }
+  o.keep_activations |= c.keep_activations;
   if (c.one_rank) {
     o.rule.accumulate *= o.rule.ranks;
     o.rule.ranks = 1;
@@ -93,6 +94,7 @@ std::string Change::key() const {
   if (init_scale) out += fmt::format("init_scale {};", *init_scale);
   if (dtype) out += fmt::format("dtype {};", ampcheck::name(*dtype));
   if (fp32_optimizer) out += "fp32 optimizer;";
+  if (keep_activations) out += "keep activations;";
   if (one_rank) out += "one rank;";
   return out;
 }

@@ -34,6 +34,7 @@ struct Change {
   std::optional<double> scale = {};  ///< E1: a loss scale that stays
   std::optional<Dtype> dtype = {};   ///< of autocast
   bool fp32_optimizer = false;       ///< E4: weights (or masters) and moments in fp32
+  bool keep_activations = false;     ///< E8: nothing is computed again for the backward
   bool one_rank = false;             ///< E6: the ranks' batches one after the other, summed in fp32
   std::optional<double> init_scale = {};
   std::uint64_t seed = 0;  ///< of stochastic

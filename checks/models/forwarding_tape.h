@@ -31,6 +31,9 @@ class ForwardingTape : public Tape {
   Dtype dtype(Var x) const override { return inner_.dtype(x); }
   AutocastDevice device() const override { return inner_.device(); }
   void add_loss(Var value, double weight) override { inner_.add_loss(value, weight); }
+  /// Once: whoever counts calls, counts those of a second time too.
+  Var recompute(const std::function<Var(bool again)>& block) override { return block(false); }
+  Var infer(const std::function<Var()>& block) override { return inner_.infer(block); }
 
  protected:
   Tape& inner_;

@@ -61,7 +61,7 @@ Var Fp64Tape::parameter(const std::string& name, const Shape& shape, double offs
 Var Fp64Tape::call(const std::string& op_name, const std::vector<std::pair<std::string, Var>>& inputs,
                    const std::vector<std::pair<std::string, double>>& attributes) {
   RecordedCall recorded = bind_call(op_name, inputs, attributes, [this](Var x) { return shape(x); });
-  recorded.name = op_name + "_" + std::to_string(++counts_[op_name]);
+  recorded.name = op_name + "_" + std::to_string(++counts_[op_name]) + (inferring_ ? "_inferred" : "");
   const auto values_of = [&](const std::string& name) {
     const auto input =
         std::find_if(recorded.inputs.begin(), recorded.inputs.end(), [&](const auto& i) { return i.first == name; });
@@ -79,6 +79,17 @@ Var Fp64Tape::call(const std::string& op_name, const std::vector<std::pair<std::
   record_.calls.push_back(std::move(recorded));
   if (grad_enabled()) entries_.push_back(std::move(entry));
   return result;
+}
+
+/// Its calls have names of their own, which no kernel's call has, and count for themselves.
+Var Fp64Tape::infer(const std::function<Var()>& block) {
+  const NoGrad off;
+  std::map<std::string, int> counts = std::exchange(counts_, {});
+  inferring_ = true;
+  const Var out = block();
+  inferring_ = false;
+  counts_ = std::move(counts);
+  return out;
 }
 
 Var Fp64Tape::reshape(Var x, const Shape& shape) {

@@ -73,6 +73,7 @@ class Fp64Tape final : public Tape {
   Var take(Var x, const std::vector<std::int64_t>& map, const Shape& shape) override;
   const Shape& shape(Var x) const override { return record_.shapes[static_cast<std::size_t>(x.id)]; }
   void add_loss(Var value, double weight) override;
+  Var infer(const std::function<Var()>& block) override;
 
   /// Cotangents, of `weight` times the loss, of everything the loss depends on. Once: Error for a second time.
   void backward(double weight = 1);
@@ -130,7 +131,7 @@ class Fp64Tape final : public Tape {
   bool takes_parameters_ = false;
   std::vector<std::pair<int, double>> losses_;
   std::map<std::string, int> counts_;
-  bool keep_gradients_ = false, freed_ = false;
+  bool keep_gradients_ = false, freed_ = false, inferring_ = false;
   std::map<std::string, std::vector<double>>* by_input_ = nullptr;  ///< while a derivative is traced
 };
 

@@ -3,9 +3,15 @@
 
 #include <cmath>
 
+#include "src/amp/grad_mode.h"
 #include "src/random.h"
 
 namespace ampcheck::checks::models {
+
+Var Tape::infer(const std::function<Var()>& block) {
+  const NoGrad off;
+  return block();
+}
 
 Var Tape::weight(const std::string& name, const Shape& shape, std::int64_t fan_in) {
   return parameter(name, shape, 0, 1 / std::sqrt(static_cast<double>(fan_in)));

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +48,12 @@ class Tape {
   virtual AutocastDevice device() const { return AutocastDevice::cpu; }
   /// Adds `weight` times a tensor of one element to the loss.
   virtual void add_loss(Var value, double weight) = 0;
+  /// What `block` computes, keeping nothing of it for the backward: it is computed again there (torch's checkpoint).
+  /// `again` tells the block which time it is. A tape in fp64 computes it once.
+  virtual Var recompute(const std::function<Var(bool again)>& block) { return block(false); }
+  /// What `block` computes, without gradients, as an inference engine would beside the training of the same net. It
+  /// computes the net from its first op on: its calls go by the names of the training's, with which they are compared.
+  virtual Var infer(const std::function<Var()>& block);
 
   /// A trained tensor: normal numbers / sqrt(fan_in) at the start.
   Var weight(const std::string& name, const Shape& shape, std::int64_t fan_in);

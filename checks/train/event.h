@@ -121,6 +121,14 @@ struct GradientSum {
   double scale = 1;  ///< what all three are multiplied by
 };
 
+/// An op's output that was computed twice: in the forward, and again for the backward or by the inference.
+struct TwiceComputed {
+  int step = 0, rank = 0;
+  bool inferred = false;  ///< the second is the inference's; no: what the backward goes by
+  std::string_view op, layer;
+  TensorView first, second;  ///< of the same shape
+};
+
 /// What an observer found in a tensor.
 struct Seen {
   bool all_finite = true;
@@ -141,6 +149,8 @@ class Observer {
   /// Whether events of ops are to have their inputs, and whether sums of gradients are told.
   virtual bool wants_inputs() const { return false; }
   virtual void see_sum(const GradientSum&) {}
+  virtual bool wants_twice() const { return false; }
+  virtual void see_twice(const TwiceComputed&) {}
   virtual Seen see(const Event& event) = 0;
   virtual void moved_late(const LateMove&) {}
 };

@@ -118,11 +118,15 @@ ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const Kno
   for (const auto& [name, range] : ranges) all += range.nonzero();
   out.known = all > 0;
   if (!out.known) return out;
-  LosslessScales lossless{0, std::min(kMostScale, known.exponent - 1)};
-  for (const auto& [name, range] : ranges) lossless.narrow(lossless_scales(range));
+  LosslessScales any, lossless{0, std::min(kMostScale, known.exponent - 1)};
+  for (const auto& [name, range] : ranges) any.narrow(lossless_scales(range));
+  lossless.narrow(any);
   if (!lossless.none()) {
     out.low = *lossless.low;
     out.high = *lossless.high;
+  } else if (any.low && any.high) {
+    if (known.exponent <= kMostScale) any.high = std::min(*any.high, known.exponent - 1);
+    if (!any.none()) out.elsewhere = any;
   }
   std::int64_t least = -1;
   for (int k = 0; k <= kMostScale; ++k) {

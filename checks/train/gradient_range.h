@@ -87,6 +87,7 @@ LosslessScales lossless_scales(const GradientRange& range);
 struct ScaleAdvice {
   bool known = false;         ///< some gradient was looked at
   int low = 0, high = -1;     ///< 2^low .. 2^high lose nothing; low > high: each loses something
+  LosslessScales elsewhere;   ///< where none of these keeps everything: those below 1 or above 2^24 that do, if any
   int best = 0;               ///< of those without overflow the one that loses least, the smallest of equals
   double best_share = 0;      ///< of the non-zero elements that it flushes to zero
   double unscaled_share = 0;  ///< that scale 1 flushes

@@ -230,7 +230,12 @@ std::optional<Seen> Graph::tell(const Entry& entry, Phase phase, const std::stri
     note(models::cancellation(*entry.op, entry.call, *entry.exact), event);
   wait();
   if (options_.fault) options_.fault(event);
-  if (!watched(entry.name)) return std::nullopt;
+  return see_with_inputs(entry, phase, event);
+}
+
+/// With an op's inputs and its incoming gradient, where they are asked for. Of what is computed twice the first alone.
+std::optional<Seen> Graph::see_with_inputs(const Entry& entry, Phase phase, Event& event) {
+  if (!watched(entry.name) || (phase == Phase::forward && (again_ || inferring_))) return std::nullopt;
   std::vector<std::pair<std::string, TensorView>> inputs;
   if (entry.kind == Entry::Kind::call && !entry.of_backward && options_.observer->wants_inputs()) {
     for (const auto& [name, id] : entry.call.inputs) inputs.emplace_back(name, slot(id).view);
@@ -393,7 +398,7 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
   run(op.kernel.forward, kernel);
   entry.call.output_name = output.name;
   entry.to = entry.call.output = push(y, y.shape(), needs_grad);
-  outputs_[entry.name] = entry.to;
+  note_made(entry);
   if (shadowed(entry.name)) {
     wait();
     entry.exact = std::make_unique<models::Evaluation>(recordings_.of(op, entry.call.call, integers));

@@ -52,6 +52,7 @@ struct GraphOptions {
       false;  ///< a gradient that reaches an fp32 parameter through its cast to 16 bits stays in these
   AutocastDevice autocast =
       AutocastDevice::cuda;  ///< whose regions and lists its calls follow, wherever they run: the host stands for a GPU
+  bool keep_activations = false;      ///< recompute() computes once and keeps all
   kernels::Stream* stream = nullptr;  ///< where kernels run; null: on the host, at once
   TensorMemory* memory = nullptr;     ///< where tensors lie; null: in the stream's, or the host's
 };
@@ -77,6 +78,9 @@ class Graph final : public models::Tape {
   bool used_autocast() const { return used_autocast_; }
   const Shape& shape(Var x) const override { return slots_[static_cast<std::size_t>(x.id)].view.shape; }
   void add_loss(Var value, double weight) override;
+  /// The second time is at once, as weights do not change before the backward: its calls have the names of the first.
+  Var recompute(const std::function<Var(bool again)>& block) override;
+  Var infer(const std::function<Var()>& block) override;
 
   /// The weighted losses so far, in fp32.
   float loss() const { return loss_; }
@@ -179,6 +183,12 @@ class Graph final : public models::Tape {
                  const std::vector<std::pair<std::string, Tensor>>& gradients);
   void tell_cast(const Entry& entry, bool backward, const std::string& tensor, const TensorView& from,
                  const TensorView& got);
+  std::optional<Seen> see_with_inputs(const Entry& entry, Phase phase, Event& event);
+  void note_made(const Entry& call);
+  /// The calls from made_[from] on against those from made_[second] on.
+  void compare_passes(std::size_t from, std::size_t second);
+  void compare_inference();
+  Var stand_in(Var value, Var gradient);
   void require_kept(const char* what) const;
   std::span<const std::pair<int, double>> losses_to_take() const;
   void add_grad(int id, const Tensor& grad, std::optional<Seen> seen = {});
@@ -206,6 +216,13 @@ class Graph final : public models::Tape {
   std::map<std::string, int> parameter_slots_;
   std::map<std::pair<int, Dtype>, int> casts_;  ///< of parameters: the latest that autocast's cache gave
   std::map<std::string, int> outputs_;
+  /// A call by name, with its layer and its output.
+  struct Made {
+    std::string op, layer;
+    int output;
+  };
+  std::vector<Made> made_, inferred_;
+  bool again_ = false, inferring_ = false;
   std::vector<std::pair<int, double>> losses_;
   std::size_t taken_from_ = 0, taken_to_ = 0;  ///< of losses_, by the last backward()
   float loss_ = 0;

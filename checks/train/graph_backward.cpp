@@ -155,7 +155,7 @@ void Graph::tell_cast(const Entry& entry, bool backward, const std::string& tens
 
 void Graph::tell_call(const Entry& entry, const TensorView* cotangent,
                       const std::vector<std::pair<std::string, Tensor>>& gradients) {
-  if (options_.calls == nullptr) return;
+  if (options_.calls == nullptr || inferring_) return;
   wait();
   LiveCall live{options_.step, options_.rank, entry.name, entry.layer, *entry.op, entry.call.call, {}, {}};
   const auto shadow = [&](const TensorView& got, const std::vector<double>& exact) {
@@ -279,6 +279,7 @@ void Graph::backward_gradient(Entry& entry) {
 void Graph::backward(float seed_value, double scale, bool retain_graph) {
   require_kept("backward");
   const MemoryScope scope(options_.memory);
+  compare_inference();
   scale_ = scale;
   for (Slot& s : slots_) {
     s.grad = {};

@@ -36,7 +36,8 @@ struct Layer {
   std::int64_t outputs = 0, heads = 1;
   std::optional<Dtype> autocast, cast_inputs;  ///< autocast: of a region of its own; fp32: off
   bool no_grad = false;
-  const OpDef* op = nullptr;  ///< of type op
+  std::optional<int> recompute;  ///< for the backward: 0 as in the forward, 1 without autocast
+  const OpDef* op = nullptr;     ///< of type op
   std::vector<std::pair<std::string, double>> attributes;
   TomlPlace place;
   const std::string& type() const { return kTypes[static_cast<std::size_t>(kind)]; }
@@ -108,9 +109,9 @@ std::vector<std::pair<std::string, double>> read_attributes(const TomlFile& file
 }
 
 Layer read_layer(const TomlFile& file, const TomlNode& node, const std::vector<Layer>& before) {
-  const TomlSection section(
-      file, node, "layer",
-      {"type", "name", "outputs", "heads", "of", "op", "library", "attributes", "cast_inputs", "autocast", "no_grad"});
+  const TomlSection section(file, node, "layer",
+                            {"type", "name", "outputs", "heads", "of", "op", "library", "attributes", "cast_inputs",
+                             "autocast", "no_grad", "recompute"});
   Layer layer;
   layer.place = node.place;
   const std::optional<int> kind = section.choice("type", kTypes);
@@ -121,6 +122,7 @@ Layer read_layer(const TomlFile& file, const TomlNode& node, const std::vector<L
     require_type(section, key, layer, {"op"});
   layer.autocast = read_dtype(section, "autocast", "off");
   layer.no_grad = section.flag("no_grad");
+  layer.recompute = section.choice("recompute", {"same", "without_autocast"});
   if (layer.type() == "op") {
     layer.op = &read_op(file, section);
     layer.attributes = read_attributes(file, section, layer.op->signature);
@@ -239,7 +241,7 @@ Var own_op(Tape& t, const Layer& layer, Var x) {
   return t.call(signature.name, inputs, layer.attributes);
 }
 
-Var apply(Tape& t, const Layer& layer, Var x, const Data& data, const std::map<std::string, Var>& named) {
+Var apply_once(Tape& t, const Layer& layer, Var x, const Data& data, const std::map<std::string, Var>& named) {
   const std::string& type = layer.type();
   std::optional<NoGrad> no_grad;
   if (layer.no_grad) no_grad.emplace();
@@ -269,6 +271,15 @@ Var apply(Tape& t, const Layer& layer, Var x, const Data& data, const std::map<s
     return causal_attention(t, layer.name, x, layer.heads, kTime);
   }
   return type == "layer_norm" ? layer_norm(t, layer.name, x) : rms_norm(t, layer.name, x);
+}
+
+Var apply(Tape& t, const Layer& layer, Var x, const Data& data, const std::map<std::string, Var>& named) {
+  if (!layer.recompute) return apply_once(t, layer, x, data, named);
+  return t.recompute([&](bool again) {
+    if (!again || *layer.recompute == 0) return apply_once(t, layer, x, data, named);
+    const Autocast off(t.device(), {.enabled = false});
+    return apply_once(t, layer, t.to(x, Dtype::fp32), data, named);
+  });
 }
 
 /// Inputs of a batch; `target` is what they should give: classes, or numbers.
@@ -324,6 +335,7 @@ Net read_net(const TomlFile& file, const NetOptions& options, const std::string&
   for (const Layer& l : layers) {
     net.layers += " " + l.type() + ":" + l.name + ":" + l.of + ":" + std::to_string(l.outputs) + ":" +
                   std::to_string(l.heads) + (l.no_grad ? ":no_grad" : "");
+    if (l.recompute) net.layers += *l.recompute == 0 ? ":recompute" : ":recompute=without_autocast";
     if (l.autocast) net.layers += std::string(":autocast=") + ampcheck::name(*l.autocast);
     if (l.op == nullptr) continue;
     net.layers += ":" + l.op->signature.name +

@@ -258,6 +258,7 @@ void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
   options.kernels_of = options_.kernels_of.empty() ? nullptr : &options_.kernels_of;
   options.autocast = options_.autocast;
   options.keep_low_precision_grads = options_.keep_low_precision_grads;
+  options.keep_activations = options_.keep_activations;
   const int micro_batches = options_.rule.accumulate, ranks = options_.rule.ranks;
   const float share = 1.0f / static_cast<float>(micro_batches);
   rank.loss = 0;

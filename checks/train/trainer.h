@@ -53,6 +53,7 @@ struct TrainOptions {
   int gradient_errors = 0;  ///< with both shadows: of every so many-th step that is looked at, which op's error is in
                             ///< each parameter's gradient; 0: none
   bool keep_low_precision_grads = false;  ///< GraphOptions::keep_low_precision_grads
+  bool keep_activations = false;          ///< GraphOptions::keep_activations
   bool norms = false;    ///< StepResult has the norms of the gradients: of every element twice, for who reads them
   bool watched = false;  ///< a watch even without a shadow, for listeners
   JudgeMode judge = JudgeMode::none;

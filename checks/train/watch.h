@@ -75,6 +75,9 @@ class Watch final : public Observer {
   /// Hears of numbers that the host puts in late.
   void listen_to_moves(std::function<void(const LateMove&)> listener) { move_listener_ = std::move(listener); }
 
+  /// Hears of what is computed twice.
+  void listen_to_twice(std::function<void(const TwiceComputed&)> listener) { twice_listener_ = std::move(listener); }
+
   /// `carried`: the same micro-batch of the fp64 run, or null. It outlives the step. `loss_weight`: its cotangents are
   /// those of that times the loss; `share`: of a micro-batch in the step's gradient.
   void begin(int step, const models::StepRecord* carried, bool first_micro_batch, double loss_weight = 1,
@@ -88,6 +91,8 @@ class Watch final : public Observer {
   bool wants_cancellation() const override { return listener_ != nullptr; }
   bool wants_inputs() const override { return keeps_errors_ && carried_ != nullptr; }
   void see_sum(const GradientSum& sum) override { errors_.add_sum(sum, batch_); }
+  bool wants_twice() const override { return twice_listener_ != nullptr; }
+  void see_twice(const TwiceComputed& pair) override { twice_listener_(pair); }
   Seen see(const Event& event) override;
   void moved_late(const LateMove& move) override {
     if (move_listener_) move_listener_(move);
@@ -126,6 +131,7 @@ class Watch final : public Observer {
   Sampling sampling_;
   Listener listener_;
   std::function<void(const LateMove&)> move_listener_;
+  std::function<void(const TwiceComputed&)> twice_listener_;
   int step_ = 0, batch_ = 0;
   bool keeps_errors_ = false;
   KeptErrors errors_;  ///< of the step

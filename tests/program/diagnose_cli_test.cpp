@@ -40,8 +40,9 @@ TEST(DiagnoseCli, TheAuditScoresTheRunsThatAreAskedFor) {
   const ProgramResult r = ampcheck("audit diagnose D1 healthy_clip --json");
   EXPECT_EQ(r.exit_code, 0) << r.out;
   const json out = json::parse(r.out);
-  EXPECT_EQ(out["planted"], 3);
-  EXPECT_EQ(out["top1"], 3);
+  EXPECT_EQ(out["planted"], 6);
+  EXPECT_EQ(out["top1"], 6);
+  EXPECT_EQ(out["unseen"]["planted"], 3);
   EXPECT_EQ(out["controls"], 1);
   EXPECT_EQ(out["false_alarms"], 0);
   EXPECT_EQ(out["baselines"].size(), 4u);

@@ -53,18 +53,39 @@ std::string trial_line(const Trial& t, const Style& style) {
                      t.seconds, right(t) ? "" : std::string(style.reset) + "  WRONG");
 }
 
-std::string text_of(const std::vector<Trial>& trials, const Score& s, bool all, const Style& style, double seconds) {
-  std::string out;
+/// Those that the rules were written with, or the others.
+std::vector<Trial> part(const std::vector<Trial>& trials, bool unseen) {
+  std::vector<Trial> out;
   for (const Trial& t : trials)
-    if (all || !right(t)) out += trial_line(t, style);
-  out += fmt::format("\n  cause named first      {}\n  among the first three  {}\n  op exact               {}\n",
-                     share(s.top1, s.planted), share(s.top3, s.planted), share(s.op_exact, s.with_op));
+    if (t.run->unseen == unseen) out.push_back(t);
+  return out;
+}
+
+std::string totals_text(const Score& s) {
+  std::string out =
+      fmt::format("  cause named first      {}\n  among the first three  {}\n  op exact               {}\n",
+                  share(s.top1, s.planted), share(s.top3, s.planted), share(s.op_exact, s.with_op));
   out += fmt::format("  false alarms           {} of {} controls and healthy runs\n", s.false_alarms, s.controls);
   out += fmt::format("  smallest set           {} within one op of the optimum\n", share(s.set_near, s.with_optimum));
   out += fmt::format("  advice that was tried  {} cured\n", share(s.cured, s.advised));
   out += fmt::format(
       "  median                 {:.1f} s a diagnosis; first sign {:.1f} steps before the fault in the mean\n",
       s.median_seconds, s.mean_lead);
+  return out;
+}
+
+std::string text_of(const std::vector<Trial>& trials, const Score& s, bool all, const Style& style, double seconds) {
+  std::string out;
+  for (const Trial& t : trials)
+    if (all || !right(t)) out += trial_line(t, style);
+  const std::vector<Trial> unseen = part(trials, true), seen = part(trials, false);
+  out += "\n";
+  if (unseen.empty() || seen.empty()) {
+    out += totals_text(s);
+  } else {
+    out += "Runs that the rules were written with:\n" + totals_text(score(seen));
+    out += "Other nets, losses, optimizers, rates and seeds:\n" + totals_text(score(unseen));
+  }
   out += fmt::format("\n  {}{:<12}{:>8}{:>10}{:>14}{:>14}{}\n", style.bold, "others", "fires", "op exact",
                      "false alarms", "set near", style.reset);
   for (int b = 0; b < kBaselines; ++b)
@@ -83,6 +104,7 @@ Json trial_json(const Trial& t) {
   for (const Cause cause : t.named) named.push_back(info(cause).name);
   return {{"name", t.run->name},
           {"what", t.run->what},
+          {"unseen", t.run->unseen},
           {"cause", info(t.run->cause).name},
           {"control", t.run->control()},
           {"named", named},
@@ -97,6 +119,21 @@ Json trial_json(const Trial& t) {
           {"cured", t.cured},
           {"seconds", t.seconds},
           {"error", t.error}};
+}
+
+/// Counts of a part of the runs.
+Json score_json(const Score& s) {
+  return {{"planted", s.planted},
+          {"top1", s.top1},
+          {"top3", s.top3},
+          {"with_op", s.with_op},
+          {"op_exact", s.op_exact},
+          {"controls", s.controls},
+          {"false_alarms", s.false_alarms},
+          {"with_optimum", s.with_optimum},
+          {"set_near", s.set_near},
+          {"advised", s.advised},
+          {"cured", s.cured}};
 }
 
 Json json_of(const std::vector<Trial>& trials, const Score& s, double seconds) {
@@ -116,6 +153,7 @@ Json json_of(const std::vector<Trial>& trials, const Score& s, double seconds) {
               {"cured", s.cured},
               {"median_seconds", s.median_seconds},
               {"mean_lead", s.mean_lead},
+              {"unseen", score_json(score(part(trials, true)))},
               {"baselines", Json::array()},
               {"runs", Json::array()}};
   for (int b = 0; b < kBaselines; ++b)

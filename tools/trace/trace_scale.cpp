@@ -94,15 +94,20 @@ std::string scales_text(const LosslessScales& s) {
 
 std::string scale_advice(const ScaleAdvice& a) {
   std::string out;
+  if (a.overflows_at <= 0 && a.elsewhere.low && !a.elsewhere.none())
+    return scales_text(a.elsewhere) + " would have lost nothing; " + a.overflows + " overflows at scale 1 already";
   if (a.overflows_at <= 0) return "no loss scale helps: " + a.overflows + " overflows at scale 1 already";
   if (a.low <= a.high) {
     out = a.low == a.high ? fmt::format("{} would have lost nothing", power(a.low))
                           : fmt::format("{} .. {} would have lost nothing", power(a.low), power(a.high));
     if (!a.flushes.empty()) out += fmt::format("; {} flushes part of {}", power(a.low - 2), a.flushes);
   } else {
-    out = fmt::format("no loss scale keeps everything; {} loses least, {} of the elements{} (scale 1: {})",
-                      power(a.best), percent(a.best_share), a.flushes.empty() ? "" : ", most of them in " + a.flushes,
-                      percent(a.unscaled_share));
+    const std::string who = a.elsewhere.low && !a.elsewhere.none()
+                                ? scales_text(a.elsewhere) + " would have lost nothing; from 1 to 2^24"
+                                : "no loss scale keeps everything;";
+    out =
+        fmt::format("{} {} loses least, {} of the elements{} (scale 1: {})", who, power(a.best), percent(a.best_share),
+                    a.flushes.empty() ? "" : ", most of them in " + a.flushes, percent(a.unscaled_share));
   }
   if (a.overflows_at <= checks::train::kMostScale)
     out += fmt::format("; {} overflows {}", power(a.overflows_at), a.overflows);

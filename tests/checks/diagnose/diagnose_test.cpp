@@ -41,7 +41,8 @@ INSTANTIATE_TEST_SUITE_P(Causes, Planted,
                                            "scale_infinite", "clip_first", "first_gradient_alone", "replica_drifts",
                                            "bf16_weights", "bf16_moments", "fp16_moments", "one_pass_variance",
                                            "fp16_squares", "bf16_positions", "bf16_router", "gains_in_blocks",
-                                           "truncated_layer", "stale_amax"));
+                                           "truncated_layer", "stale_amax", "dropout_again", "recomputed_in_fp32",
+                                           "inference_in_bf16"));
 
 class Control : public ::testing::TestWithParam<const char*> {};
 TEST_P(Control, IsNoFaultOfPrecision) {
@@ -52,7 +53,8 @@ TEST_P(Control, IsNoFaultOfPrecision) {
 INSTANTIATE_TEST_SUITE_P(Runs, Control,
                          ::testing::Values("scale_comes_down", "scale_grows_back", "burst", "rate_too_large",
                                            "healthy_relu_fp16_sgd", "healthy_normed_bf16_adam", "healthy_clip",
-                                           "healthy_masters", "healthy_fused", "healthy_reversed_softmax"));
+                                           "healthy_masters", "healthy_fused", "healthy_reversed_softmax",
+                                           "healthy_recomputed", "healthy_dropout", "healthy_inference"));
 
 TEST(Diagnose, OverflowIsSeenBeforeItHappens) {
   const Subject subject = planted("layer_overflows").make();

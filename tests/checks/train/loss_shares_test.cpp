@@ -283,6 +283,82 @@ TEST(GradientErrors, OfRanksAndMicroBatchesAddUpToo) {
   }
 }
 
+/// With what ops make of their inputs' errors and with sums of gradients, nothing is left to explain.
+double all_parts(const GradientError& e) {
+  double sum = e.apart;
+  for (const GradientPart& part : e.parts) sum += part.moves;
+  for (const GradientPart& part : e.inherited) sum += part.moves;
+  for (const auto& [of, moves] : e.sums) sum += moves;
+  return sum;
+}
+
+TEST(GradientErrors, AllPartsOfTheFourNetsAddUp) {
+  for (const char* model : {"mlp", "conv", "transformer", "tutorial"})
+    for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
+      TrainOptions options = options_of(dtype);
+      options.net.model = model;
+      if (model == std::string("tutorial")) options.net.width = 48;
+      options.sampling.from = 1;
+      options.scaler.enabled = dtype == Dtype::fp16;
+      options.scaler.init_scale = 1024;
+      const std::vector<GradientError> errors = gradient_errors_of(options, 2);
+      ASSERT_FALSE(errors.empty());
+      double largest = 0;
+      for (const GradientError& e : errors) largest = std::max(largest, e.size);
+      for (const GradientError& e : errors) {
+        if (e.size <= kFp32.unit_roundoff() * largest) continue;  // zero by a symmetry
+        EXPECT_NEAR(all_parts(e), e.error, 0.1 * e.error) << model << " " << name(dtype) << " " << e.parameter;
+      }
+    }
+}
+
+/// An element of relu's input that lands on the other side: the mask is named. One on its own side flips nothing.
+TEST(GradientErrors, AFlippedMaskIsNamedAndNoOther) {
+  for (const bool flips : {true, false}) {
+    TrainOptions options = options_of(Dtype::fp32);
+    options.fault = [flips](const Event& e) {
+      if (e.op != "linear_1" || e.phase != Phase::forward || e.cast) return;
+      float* const x = e.got.as<float>();
+      float* const least = std::min_element(
+          x, x + e.got.count(), [](float a, float b) { return (a > 0 ? a : INFINITY) < (b > 0 ? b : INFINITY); });
+      *least *= flips ? -1.0f : 1.5f;
+    };
+    double masks = 0, error = 0;
+    for (const GradientError& e : gradient_errors_of(options)) {
+      if (!e.parameter.starts_with("layer0")) continue;
+      error += e.error;
+      for (const GradientPart& part : e.inherited)
+        if (part.from.op == "relu_1") masks += part.moves;
+    }
+    EXPECT_GT(error, 0);
+    if (flips)
+      EXPECT_GT(masks, 0.5 * error);
+    else
+      EXPECT_LT(std::fabs(masks), 1e-3 * error);
+  }
+}
+
+/// Micro-batches that are added in 16 bits; in fp32 their sum is no part worth a word.
+TEST(GradientErrors, SumsOfMicroBatchesIn16BitsAreNamed) {
+  double share[2];
+  for (const bool low : {true, false}) {
+    TrainOptions options = options_of(Dtype::bf16);
+    options.rule.optimizer.weights = low ? Weights::low : Weights::fp32;
+    options.rule.accumulate = 4;
+    options.net.batch = 16;
+    double sums = 0, error = 0;
+    for (const GradientError& e : gradient_errors_of(options)) {
+      error += e.error;
+      for (const auto& [of, moves] : e.sums)
+        if (of == e.parameter) sums += std::fabs(moves);
+      EXPECT_NEAR(all_parts(e), e.error, 0.1 * e.error) << e.parameter;
+    }
+    share[low ? 0 : 1] = sums / error;
+  }
+  EXPECT_GT(share[0], 0.01);
+  EXPECT_LT(share[1], 0.01 * share[0]);
+}
+
 /// Right runs of nets with gradients that are zero by a symmetry, weights that came apart, and every kind of op.
 TEST(GradientErrors, RightRunsNameNothing) {
   for (const char* model : {"conv", "transformer"})
