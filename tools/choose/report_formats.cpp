@@ -15,22 +15,14 @@ namespace ampcheck::tools {
 namespace {
 
 constexpr ReportFormat kFormats[] = {
-    {"json", json_report},
-    {"junit", junit_report},
-    {"lines", lines_report},
-    {"jsonl", jsonl_report},
-    {"sarif", sarif_report},
-    {"github", github_report},
-    {"gitlab", gitlab_report},
-    {"markdown", markdown_report},
-    {"csv", csv_report},
-    {"tap", tap_report},
-    {"concise", concise_report},
-    {"html", html_report},
-    {"html", trace_html},
-    {"html", scaler_html},
-    {"csv", trace_csv},
-    {"json", +[](const Trace& trace) { return trace_json(trace, summed(trace)); }},
+    {"json", json_report},       {"junit", junit_report},
+    {"lines", lines_report},     {"jsonl", jsonl_report},
+    {"sarif", sarif_report},     {"github", github_report},
+    {"gitlab", gitlab_report},   {"markdown", markdown_report},
+    {"csv", csv_report},         {"tap", tap_report},
+    {"concise", concise_report}, {"html", html_report},
+    {"html", trace_html},        {"html", scaler_html},
+    {"csv", trace_csv},          {"json", +[](const Trace& trace) { return trace_json(trace, summed(trace)); }},
 };
 
 /// Names of the formats that write what `like` writes, as "json, junit, lines".
