@@ -143,7 +143,8 @@ class History {
     for (std::size_t i = 0; i < seen.size(); ++i)
       for (std::size_t j = 0; j < i; ++j)
         odd |= (*seen[i].first == *seen[j].first) != (seen[i].second == seen[j].second);
-    return odd;
+    // Of the last call: part of it may be another call's.
+    return odd || !there_.right(b_);
   }
 
   /// How a call follows from earlier ones, in words; nothing if none does.

@@ -47,7 +47,9 @@ std::span<const FormulaChanges::Narrow> FormulaChanges::narrows(bool operand) {
                                     {&kTf32, Rounding::nearest_even, "tf32"},
                                     {&kTf32, Rounding::nearest_away, "tf32"},
                                     {&kTf32, Rounding::toward_zero, "tf32 (truncated)"},
-                                    {&kBf16, Rounding::toward_zero, "bf16 (truncated)"}};
+                                    {&kBf16, Rounding::toward_zero, "bf16 (truncated)"},
+                                    {&kE4m3fn, Rounding::nearest_even, "e4m3fn"},
+                                    {&kE5m2, Rounding::nearest_even, "e5m2"}};
   return operand ? std::span<const Narrow>(kAll) : std::span<const Narrow>(kAll, 2);
 }
 

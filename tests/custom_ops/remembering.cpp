@@ -54,10 +54,12 @@ struct ByAddress {
 template <class T>
 struct ByAllValues {
   static void run(const View<const T>& x, const View<T>& y) {
-    std::string key = std::to_string(x.extent(0)) + " " + std::to_string(x.extent(1));
-    for (std::int64_t i = 0; i < x.size(); ++i) key += " " + std::to_string(double(float(x[i])) * 1e20);
-    for (std::int64_t i = 0; i < x.size(); ++i) key.append(reinterpret_cast<const char*>(&x[i]), sizeof(T));
-    keep_by(key, x, y);
+    std::vector<char> values;
+    for (std::int64_t i = 0; i < x.size(); ++i) {
+      const char* const bytes = reinterpret_cast<const char*>(&x[i]);
+      values.insert(values.end(), bytes, bytes + sizeof(T));
+    }
+    keep_by(std::tuple(x.extent(0), x.extent(1), values), x, y);
   }
 };
 template <class T>
