@@ -43,7 +43,8 @@ TEST_P(CallHistory, IsNamedAndHonestKernelsAreNot) {
   int named = 0;
   for (const json& one : report["cases"]) {
     const std::string code = one.value("code", "");
-    EXPECT_EQ(code == "" || code == GetParam().code, true) << code << " in " << one["name"];
+    const bool fails = one["verdict"] != "ROUNDING" && one["verdict"] != "RANGE" && one["verdict"] != "EMPTY";
+    EXPECT_TRUE(!fails || code == GetParam().code) << code << " in " << one["case"];
     for (const json& check : one["checks"])
       named += check.value("code", "") == GetParam().code && *GetParam().code != '\0' &&
                contains(check.value("cause", ""), GetParam().words);
@@ -54,7 +55,8 @@ TEST_P(CallHistory, IsNamedAndHonestKernelsAreNot) {
 TEST(CallHistory, OfOneOpIsNotThatOfAnother) {  // threads of the first are at an end before the second is called
   for (const json& one : checked("writes_later joins_its_thread")["cases"]) {
     if (one["op"] != "joins_its_thread") continue;
-    EXPECT_EQ(one.value("code", ""), "") << one["name"];
+    EXPECT_NE(one["verdict"], "CRASH") << one["case"];
+    EXPECT_NE(one["verdict"], "STRUCTURAL") << one["case"];
   }
 }
 

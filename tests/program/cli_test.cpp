@@ -115,7 +115,7 @@ TEST(Cli, UsageErrorsAreTwoAndNameTheNearestWord) {
        "[--shapes] got 'n' (did you mean 'N'?), want a dimension of what is selected: N, D"},
       {"check -o jsno:x", "did you mean 'json'?"},
       {"check -o json", "want FORMAT:FILE"},
-      {"explain AC110", "did you mean 'AC10"},
+      {"explain AC1011", "did you mean 'AC101'"},
       {"formats 0.1.2", "want a number"},
       {"formats --format bf61", "did you mean 'bf16'?"},
       {"replay", "CASE"},

@@ -103,7 +103,7 @@ TEST(Html, ThePageOfACheckIsDrawnByABrowser) {
   EXPECT_TRUE(contains(html, "softmax.sign")) << html.substr(0, 2000);
   EXPECT_TRUE(contains(html, "with the other sign of the term")) << "the cause";
   const Seen seen = open_page(folder.path(), html);
-  EXPECT_EQ(seen.count("plots"), 3) << "a bar of headroom for add, and two histograms";
+  EXPECT_EQ(seen.count("plots"), 4) << "two bars of headroom and two histograms";
   EXPECT_EQ(seen.count("empty"), 0);
   EXPECT_GT(seen.count("rects"), 4);
   EXPECT_EQ(seen.count("errors"), 0);

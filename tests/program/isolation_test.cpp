@@ -200,7 +200,13 @@ TEST(Isolation, ResultsAreThoseOfThisProcess) {
       "check " + tests::in_build("/custom_ops/rope.so") + " --regimes quick --shapes first --json ";
   const auto cases = [&](const std::string& options) {
     json out = json::parse(testing::ampcheck(selection + options).out).at("cases");
-    for (json& c : out) c.erase("seconds");
+    for (json& c : out) {
+      c.erase("seconds");
+      json kept = json::array();  // calls after other calls take a process that can be started anew
+      for (const json& check : c["checks"])
+        if (!contains(check["name"].get<std::string>(), "history ")) kept.push_back(check);
+      c["checks"] = kept;
+    }
     return out;
   };
   const json here = cases("--isolation none"), there = cases("--isolation worker");

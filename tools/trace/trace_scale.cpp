@@ -103,7 +103,7 @@ std::string scale_advice(const ScaleAdvice& a) {
     if (!a.flushes.empty()) out += fmt::format("; {} flushes part of {}", power(a.low - 2), a.flushes);
   } else {
     const std::string who = a.elsewhere.low && !a.elsewhere.none()
-                                ? scales_text(a.elsewhere) + " would have lost nothing; from 1 to 2^24"
+                                ? scales_text(a.elsewhere) + " would have lost nothing; between 1 and 2^24,"
                                 : "no loss scale keeps everything;";
     out =
         fmt::format("{} {} loses least, {} of the elements{} (scale 1: {})", who, power(a.best), percent(a.best_share),
