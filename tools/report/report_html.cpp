@@ -130,9 +130,11 @@ std::string histograms(const std::vector<std::pair<std::string, OpSummary>>& ops
   return out + "</div>";
 }
 
-std::string row(const char* what, const std::string& text) {
-  return text.empty() ? "" : fmt::format("<tr><th>{}</th><td>{}</td></tr>", what, text);
+std::string row(const char* what, const std::string& html) {
+  return fmt::format("<tr><th>{}</th><td>{}</td></tr>", what, html);
 }
+/// Nothing where nothing is said.
+std::string said(const char* what, const std::string& text) { return text.empty() ? "" : row(what, escaped(text)); }
 
 std::string finding(const CaseResult& result, const RunFacts& facts) {
   const CheckResult* const check = deciding_check(result);
@@ -151,9 +153,9 @@ std::string finding(const CaseResult& result, const RunFacts& facts) {
                              rounded_decimal(e.ulp, 3)));
     }
     out += row("where", fmt::format("{} of {} elements", grouped(check->failed), grouped(check->compared)));
-    out += row("cause", escaped(check->cause)) + row("note", escaped(check->note));
+    out += said("cause", check->cause) + said("note", check->note);
   }
-  out += row("smallest", escaped(result.smallest)) + row("data", escaped(result.values));
+  out += said("smallest", result.smallest) + said("data", result.values);
   return out + row("again", "<code>" + escaped(replay_line(result, facts)) + "</code>") + "</table>";
 }
 
