@@ -426,12 +426,17 @@ TEST(HostileNames, HtmlHasTheSameTags) {
     std::ranges::sort(out);
     return out;
   };
-  const Texts texts = texts_of("html");
-  expect_clean(texts.hostile);
-  const std::vector<std::string> hostile = tags(texts.hostile), plain = tags(texts.plain);
-  ASSERT_EQ(hostile.size(), plain.size());
-  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(hostile[i], plain[i]) << i;
-  EXPECT_EQ(texts.hostile.find("<script"), std::string::npos);
+  const std::vector<std::string> all = hostile_names();
+  for (std::size_t from = 0; from < all.size(); from += 100) {  // below what a page shows in full
+    const std::vector<std::string> names(all.begin() + static_cast<std::ptrdiff_t>(from),
+                                         all.begin() + static_cast<std::ptrdiff_t>(std::min(all.size(), from + 100)));
+    std::vector<std::string> plain;
+    for (std::size_t i = 0; i < names.size(); ++i) plain.push_back("op" + std::to_string(i));
+    const std::string text = html_report(report_of(names), facts_of(names));
+    expect_clean(text);
+    EXPECT_EQ(tags(text), tags(html_report(report_of(plain), facts_of(plain)))) << from;
+    EXPECT_EQ(text.find("<script"), std::string::npos);
+  }
 }
 
 TEST(HostileNames, AnHtmlPageOfAThousandCasesIsSmall) {
