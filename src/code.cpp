@@ -22,8 +22,7 @@ constexpr CodeText kTexts[] = {
      "softmax.missing_factor(x=bf16[5,7],seed=1)"},
     {Code::ac102, "AC102", Verdict::bug, "NaN or infinity where a finite value is due",
      "The reference is finite and no intermediate of a declared form leaves the compute type's range here.",
-     "Look for 0/0, inf-inf, exp without a shift, or an uninitialised read.",
-     "pow.by_logarithm(x=fp32[5,7],seed=1)"},
+     "Look for 0/0, inf-inf, exp without a shift, or an uninitialised read.", "pow.by_logarithm(x=fp32[5,7],seed=1)"},
     {Code::ac103, "AC103", Verdict::bug, "not the NaN or infinity that is due",
      "The inputs hold non-finite values that reach this element in every declared form; the kernel has a finite "
      "number\n"
