@@ -6,6 +6,7 @@
 #include <set>
 
 #include "kernels/cublas.h"
+#include "reference/graph/unguarded.h"
 #include "reference/replay/replay.h"
 #include "src/error.h"
 
@@ -114,8 +115,9 @@ std::vector<std::size_t> CaseReference::forms() const {
 CaseReference::Evaluated& CaseReference::form_at(std::size_t form) {
   if (!evaluated_[form]) {
     evaluated_[form] = std::make_unique<Evaluated>();
+    const auto record = inputs_finite() ? reference::record : reference::record_unguarded;
     evaluated_[form]->recording =
-        reference::record(op_.signature, op_.forms[form], call_.attributes, case_inputs(op_.signature, call_, inputs_));
+        record(op_.signature, op_.forms[form], call_.attributes, case_inputs(op_.signature, call_, inputs_));
   }
   return *evaluated_[form];
 }

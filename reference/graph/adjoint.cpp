@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "reference/graph/expr.h"
+#include "reference/graph/unguarded.h"
 #include "src/error.h"
 
 namespace ampcheck::reference {
@@ -76,9 +77,10 @@ struct Guarded {
 /// Gradients by node. A gradient may have extent 1 where its node is wider: the same number for the whole axis.
 class Gradients {
  public:
-  explicit Gradients(Graph& graph) : graph_(graph) {}
+  Gradients(Graph& graph, bool guarded) : graph_(graph), guarded_(guarded) {}
   /// Adds contribution `g`, found at a node of shape `at`, to the gradient of an argument of that node.
   void add(int id, Expr g, const Shape& at, Guarded by) {
+    if (!guarded_) by = {};
     if (static_cast<std::size_t>(id) >= of_.size()) {
       of_.resize(static_cast<std::size_t>(id) + 1);
       by_.resize(of_.size());
@@ -107,6 +109,7 @@ class Gradients {
 
  private:
   Graph& graph_;
+  bool guarded_;  ///< otherwise nobody is told of guards
   std::vector<Expr> of_;
   std::vector<Guarded> by_;
 };
@@ -333,36 +336,46 @@ void push(Graph& graph, int id, Expr g, Gradients& gradients) {
   }
 }
 
-}  // namespace
-
-std::vector<Expr> Graph::vjp(const std::vector<Expr>& outputs, const std::vector<Expr>& cotangents,
-                             const std::vector<Expr>& inputs) {
+std::vector<Expr> vjp_of(Graph& graph, const std::vector<Expr>& outputs, const std::vector<Expr>& cotangents,
+                         const std::vector<Expr>& inputs, bool guarded) {
   // Only what depends on an input has a gradient worth recording.
-  const auto size = nodes_.size();
+  const auto size = graph.nodes().size();
   std::vector<bool> active(size, false);
   for (const Expr& input : inputs) active[static_cast<std::size_t>(input.id)] = true;
   for (std::size_t id = 0; id < size; ++id) {
-    const Node& n = nodes_[id];
+    const Node& n = graph.nodes()[id];
     const std::size_t skip = n.primitive == Primitive::own_adjoint ? 1 : 0;  // its value is not differentiated
     for (std::size_t i = skip; i < n.args.size(); ++i)
       if (active[static_cast<std::size_t>(n.args[i])]) active[id] = true;
   }
-  Gradients grads(*this);
+  Gradients grads(graph, guarded);
   for (std::size_t i = 0; i < outputs.size(); ++i) grads.add(outputs[i].id, cotangents[i], outputs[i].shape(), {});
   for (std::size_t id = size; id-- > 0;) {
     const Expr g = grads.of(static_cast<int>(id));
-    if (g.defined() && active[id]) push(*this, static_cast<int>(id), g, grads);
+    if (g.defined() && active[id]) push(graph, static_cast<int>(id), g, grads);
   }
   std::vector<Expr> result;
   for (const Expr& input : inputs) {
     Expr g = grads.of(input.id);
     if (g.defined()) g = grads.by(input.id).close(g);
-    const Shape& shape = node(input.id).shape;
+    const Shape& shape = graph.node(input.id).shape;
     result.push_back(
         g.defined() ? stretch(g, shape)
-                    : indicator(*this, shape, std::vector<std::int64_t>(static_cast<std::size_t>(shape.count()), 0)));
+                    : indicator(graph, shape, std::vector<std::int64_t>(static_cast<std::size_t>(shape.count()), 0)));
   }
   return result;
+}
+
+}  // namespace
+
+std::vector<Expr> Graph::vjp(const std::vector<Expr>& outputs, const std::vector<Expr>& cotangents,
+                             const std::vector<Expr>& inputs) {
+  return vjp_of(*this, outputs, cotangents, inputs, true);
+}
+
+std::vector<Expr> vjp_unguarded(Graph& graph, const std::vector<Expr>& outputs, const std::vector<Expr>& cotangents,
+                                const std::vector<Expr>& inputs) {
+  return vjp_of(graph, outputs, cotangents, inputs, false);
 }
 
 }  // namespace ampcheck::reference

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "reference/graph/unguarded.h"
 #include "src/error.h"
 
 namespace ampcheck::reference {
@@ -70,10 +71,8 @@ void read_stored_outputs(Recording& out, int from, int to) {
   }
 }
 
-}  // namespace
-
-Recording record(const OpSignature& signature, const Form& form, const Attributes& attributes,
-                 const CaseInputs& inputs) {
+Recording recorded(const OpSignature& signature, const Form& form, const Attributes& attributes,
+                   const CaseInputs& inputs, bool guarded) {
   Recording out;
   out.one_pass = form.one_pass;
   out.form = form.name;
@@ -109,11 +108,24 @@ Recording record(const OpSignature& signature, const Form& form, const Attribute
     wrt.push_back(out.inputs.at(spec.name));
     names.push_back(gradient_name(spec.name));
   }
-  const std::vector<Expr> gradients = out.graph->vjp(out.output_nodes(), cotangents, wrt);
+  const std::vector<Expr> gradients = guarded ? out.graph->vjp(out.output_nodes(), cotangents, wrt)
+                                              : vjp_unguarded(*out.graph, out.output_nodes(), cotangents, wrt);
   read_stored_outputs(out, values_end, forward_size);
   for (std::size_t i = 0; i < names.size(); ++i) out.gradients.emplace_back(names[i], gradients[i]);
   if (signature.forward_mode) record_jvps(out, wrt);
   return out;
+}
+
+}  // namespace
+
+Recording record(const OpSignature& signature, const Form& form, const Attributes& attributes,
+                 const CaseInputs& inputs) {
+  return recorded(signature, form, attributes, inputs, true);
+}
+
+Recording record_unguarded(const OpSignature& signature, const Form& form, const Attributes& attributes,
+                           const CaseInputs& inputs) {
+  return recorded(signature, form, attributes, inputs, false);
 }
 
 }  // namespace ampcheck::reference

@@ -3,6 +3,7 @@
 // nothing open, forward or backward.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -130,6 +131,59 @@ TEST(Guarded, APoleThatIsMetExactlyIsJudged) {
   const Judged whole = judged(right, "div(x=fp32[5,7],range=signed_zeros,seed=1)");
   EXPECT_EQ(whole.verdict, Verdict::rounding);
   EXPECT_GT(whole.open, 0);
+}
+
+/// y = max(1 - x t, 0), written with a guard; a masked gradient is multiplied by the other input, or is `masked_as`.
+OpDef hinge(bool multiplies, float masked_as = 0) {
+  OpDef op;
+  op.signature = {.name = "hinge",
+                  .inputs = {{.name = "x", .dims = "N D"}, {.name = "t", .dims = "N D"}},
+                  .outputs = {{.name = "y"}},
+                  .dims = {{"N", {2, 3, 4}}, {"D", {3, 5, 7}}}};
+  op.forms = {reference::form_from_text(op.signature, "guarded", "v = 1 - x * t; y = where(v <= 0, 0, v)")};
+  op.kernel.forward = [](const kernels::KernelCall& call) {
+    const std::vector<double> x = to_doubles(call.at("x")), t = to_doubles(call.at("t"));
+    std::vector<double> y(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const float v = 1 - static_cast<float>(x[i]) * static_cast<float>(t[i]);
+      y[i] = static_cast<double>(v <= 0 ? 0.0f : v);
+    }
+    from_doubles(y, call.at("y"));
+  };
+  op.kernel.backward = [=](const kernels::KernelCall& call) {
+    const std::vector<double> x = to_doubles(call.at("x")), t = to_doubles(call.at("t")), g = to_doubles(call.at("dy"));
+    std::vector<double> dx(x.size()), dt(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const float a = static_cast<float>(x[i]), b = static_cast<float>(t[i]), c = static_cast<float>(g[i]);
+      const bool off = 1 - a * b <= 0;
+      const float masked = off ? 0.0f : -c;
+      dx[i] = static_cast<double>(!off || multiplies ? masked * b : masked_as);
+      dt[i] = static_cast<double>(!off || multiplies ? masked * a : masked_as);
+    }
+    from_doubles(dx, call.at("dx"));
+    from_doubles(dt, call.at("dt"));
+  };
+  return op;
+}
+
+TEST(Guarded, InfiniteInputsMayMeetAMaskedGradientOrNot) {
+  for (const bool multiplies : {true, false}) {
+    const OpDef op = hinge(multiplies);
+    for (const char* const range : {"normal", "specials"})
+      for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+        OpCall call = default_call(op.signature, Dtype::fp32);
+        call.dims = {{"N", 6}, {"D", 10}};
+        call.range = range;
+        call.seed = seed;
+        const CaseResult result = run_case(op, call, {});
+        EXPECT_FALSE(convicts(result.verdict)) << result.name << " " << result.code;
+      }
+  }
+  const OpDef slips = hinge(false, 1e30f);  // planted: what is masked is not 0
+  OpCall call = default_call(slips.signature, Dtype::fp32);
+  call.dims = {{"N", 6}, {"D", 10}};
+  const CaseResult wrong = run_case(slips, call, {});
+  EXPECT_TRUE(std::ranges::any_of(wrong.checks, [](const CheckResult& c) { return c.code == Code::ac101; }));
 }
 
 }  // namespace
