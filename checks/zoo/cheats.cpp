@@ -40,6 +40,13 @@ struct Scene {
   Values read(const char* name) const { return to_doubles(call.at(name)); }
   void write(const char* name, const Values& values) const { from_doubles(values, call.at(name)); }
   void compute() const { right(call); }
+  /// With another tensor in the place of one of the call's.
+  void compute_with(const char* name, const TensorView& other) const {
+    KernelCall changed = call;
+    for (auto& [own, view] : changed.tensors)
+      if (own == name) view = other;
+    right(changed);
+  }
   Outputs outputs() const {
     Outputs out;
     for (const std::string& name : written)
@@ -152,10 +159,7 @@ std::vector<Cheat> by_results_kept() {
               if (!s.kept.results.contains(key)) s.kept.results[key]["weight"] = s.read("weight");
               Tensor copy(s.call.at("weight").dtype, s.call.at("weight").shape);
               from_doubles(s.kept.results[key].at("weight"), copy.view());
-              KernelCall call = s.call;
-              for (auto& [name, view] : call.tensors)
-                if (name == "weight") view = copy.view();
-              s.right(call);
+              s.compute_with("weight", copy.view());
             }),
   };
 }
@@ -273,10 +277,7 @@ std::vector<Cheat> by_shortcuts() {
               Tensor narrow(Dtype::e4m3fn, x.shape), wide(x.dtype, x.shape);
               from_doubles(s.read("x"), narrow.view());
               from_doubles(to_doubles(narrow.view()), wide.view());
-              KernelCall call = s.call;
-              for (auto& [name, view] : call.tensors)
-                if (name == "x") view = wide.view();
-              s.right(call);
+              s.compute_with("x", wide.view());
             }),
   };
 }

@@ -64,6 +64,13 @@ Seen open_page(const std::string& folder, std::string html, bool probed = true) 
   return {run.out, run.err};
 }
 
+/// Nothing went wrong, and nothing was loaded.
+void expect_quiet(const Seen& seen) {
+  EXPECT_EQ(seen.count("errors"), 0);
+  EXPECT_EQ(seen.count("loaded"), 0);
+  EXPECT_FALSE(contains(seen.log, "CONSOLE")) << seen.log;
+}
+
 TEST(Html, ThePageOfATraceIsDrawnByABrowser) {
   if (browser().empty()) GTEST_SKIP() << "no chromium, chromium-browser, google-chrome or chrome on PATH";
   const TemporaryFolder folder;
@@ -77,9 +84,7 @@ TEST(Html, ThePageOfATraceIsDrawnByABrowser) {
   EXPECT_EQ(seen.count("lines"), 5) << "the loss, its fp64 pair, the scale, the ends between which it loses nothing";
   EXPECT_GT(seen.count("rects"), 50);
   EXPECT_GT(seen.count("texts"), 20);
-  EXPECT_EQ(seen.count("errors"), 0);
-  EXPECT_EQ(seen.count("loaded"), 0);
-  EXPECT_FALSE(contains(seen.log, "CONSOLE")) << seen.log;
+  expect_quiet(seen);
 
   // Planted: a script that throws, a picture from elsewhere, and a plot without its lines.
   std::string broken = html;
@@ -106,9 +111,7 @@ TEST(Html, ThePageOfACheckIsDrawnByABrowser) {
   EXPECT_EQ(seen.count("plots"), 4) << "two bars of headroom and two histograms";
   EXPECT_EQ(seen.count("empty"), 0);
   EXPECT_GT(seen.count("rects"), 4);
-  EXPECT_EQ(seen.count("errors"), 0);
-  EXPECT_EQ(seen.count("loaded"), 0);
-  EXPECT_FALSE(contains(seen.log, "CONSOLE")) << seen.log;
+  expect_quiet(seen);
 }
 
 /// 3000 steps: a skip in each window of 400, and one by itself.
@@ -145,9 +148,7 @@ TEST(Html, ThePageOfALogIsDrawnByABrowser) {
   EXPECT_EQ(seen.count("lines"), 5) << "the scale and its rule's, the norm and the scale, the loss";
   EXPECT_EQ(seen.count("rects"), 1) << "the band of the rule";
   EXPECT_GT(seen.count("texts"), 20);
-  EXPECT_EQ(seen.count("errors"), 0);
-  EXPECT_EQ(seen.count("loaded"), 0);
-  EXPECT_FALSE(contains(seen.log, "CONSOLE")) << seen.log;
+  expect_quiet(seen);
 
   // The policy lets nothing run or load: both are planted.
   EXPECT_FALSE(contains(open_page(folder.path(), html, false).log, "Content Security Policy"));

@@ -140,22 +140,12 @@ Json json_of(const std::vector<Trial>& trials, const Score& s, double seconds) {
   Json out = {{"schema", "ampcheck.audit_diagnose/1"},
               {"goals_met", goals_met(s)},
               {"seconds", seconds},
-              {"planted", s.planted},
-              {"top1", s.top1},
-              {"top3", s.top3},
-              {"with_op", s.with_op},
-              {"op_exact", s.op_exact},
-              {"controls", s.controls},
-              {"false_alarms", s.false_alarms},
-              {"with_optimum", s.with_optimum},
-              {"set_near", s.set_near},
-              {"advised", s.advised},
-              {"cured", s.cured},
               {"median_seconds", s.median_seconds},
               {"mean_lead", s.mean_lead},
               {"unseen", score_json(score(part(trials, true)))},
               {"baselines", Json::array()},
               {"runs", Json::array()}};
+  out.update(score_json(s));
   for (int b = 0; b < kBaselines; ++b)
     out["baselines"].push_back({{"name", name(static_cast<Baseline>(b))},
                                 {"what", what(static_cast<Baseline>(b))},
