@@ -38,8 +38,8 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   /// Runs a case in a worker. A worker that dies is a CRASH, one whose kernel takes longer than setup.timeout seconds
-  /// a TIMEOUT; either is replaced. The judge's own time does not count. Before a worker is killed, its kernel is asked to return (should_cancel).
-  /// EnvironmentError if no worker can be started, checks::Interrupted once cancelled.
+  /// a TIMEOUT; either is replaced. The judge's own time does not count. Before a worker is killed, its kernel is asked
+  /// to return (should_cancel). EnvironmentError if no worker can be started, checks::Interrupted once cancelled.
   CaseResult run(const checks::OpDef& op, const OpCall& call, const checks::How& how = {});
 
  private:
