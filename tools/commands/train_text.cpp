@@ -10,6 +10,7 @@
 #include "tools/commands/train_report.h"
 #include "tools/report/numbers.h"
 #include "tools/report/shell_word.h"
+#include "tools/trace/clip_text.h"
 #include "tools/trace/trace_file.h"
 
 namespace ampcheck::tools {
@@ -190,6 +191,10 @@ std::string train_summary(const Trainer& trainer, const Diagnosis& d, const std:
                                                ? ""
                                                : "; of casts alone (--shadow local sees the ops)"));
   if (const std::string lost = updates_text(trainer, d.updates); !lost.empty()) line("updates", lost);
+  std::vector<ClipAndDecay> clipped;
+  for (const StepResult& step : steps) clipped.push_back({step.clipping, step.decay});
+  if (const std::string clips = clipping_text(clipped); !clips.empty()) line("clipped", clips);
+  if (const std::string decay = decay_text(clipped); !decay.empty()) line("decay", decay);
   if (!d.skipped.empty())
     line("skipped", fmt::format("{} of {} steps:{}", d.skipped.size(), steps.size(), steps_text(d.skipped)));
   if (const int before = steps.back().skips - static_cast<int>(d.skipped.size()); before > 0)
