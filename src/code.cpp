@@ -127,7 +127,10 @@ constexpr CodeText kTexts[] = {
      "numbers.",
      "Keep the sum in the declared type, which is fp32 unless the op says otherwise. If the lower precision is meant, "
      "declare\n"
-     "it: op.accumulate(AC_BF16) in C++, accumulate = \"bf16\" in TOML, --accumulate bf16 with --dump.",
+     "it: op.accumulate(AC_BF16) in C++, accumulate = \"bf16\" in TOML, --accumulate bf16 with --dump. Then long sums\n"
+     "cannot be judged: what bf16 may lose of 1,000 terms is more than the sum.\n"
+     "Which sum: the cause line names the type, and ampcheck contract LIBRARY looks at each tensor. Other findings of\n"
+     "the op are often the same fault. Mend this one first.",
      "softmax.bf16_accumulation(x=bf16[64,129],seed=1)"},
     {Code::ac302, "AC302", Verdict::precision_contract, "keeps an intermediate in a lower precision than declared",
      "The value lies outside the interval of the declared precision. The formula with one intermediate rounded to a "

@@ -49,7 +49,7 @@ struct Field {
 std::vector<Field> split_fields(std::string_view text) {
   const std::size_t open = text.find('(');
   if (open == std::string_view::npos || text.back() != ')')
-    fail(text, text.size(), "got no '(...)', want op(key=value,...)");
+    fail(text, text.size(), "got no '(...)', want op(key=value,...) (ampcheck list OP --cases prints them)");
   std::vector<Field> fields;
   int depth = 0;
   std::size_t start = open + 1;

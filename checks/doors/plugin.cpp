@@ -29,7 +29,7 @@ Plugin load_toml(const std::string& word, Opening opening) {
   const bool pair = at != std::string::npos && is_kernel_file(std::string_view(word).substr(0, at));
   const std::string path = pair ? word.substr(at + 1) : word, kernel = pair ? word.substr(0, at) : "";
   if (std::error_code error; !std::filesystem::is_regular_file(path, error))
-    throw EnvironmentError("[plug-in] got '" + path + "', which is no file, want a TOML file");
+    throw EnvironmentError("[library] there is no file '" + path + "', want a TOML file");
   std::ifstream in(path, std::ios::binary);
   if (!in) throw EnvironmentError("[plug-in] got '" + path + "', which cannot be read");
   std::string text(kMostTomlBytes + 1, '\0');  // one more is an error of the reader
@@ -48,7 +48,13 @@ Plugin load_toml(const std::string& word, Opening opening) {
 Plugin load(const std::string& path, Opening opening) {
   if (path.ends_with(".toml")) return load_toml(path, opening);
   if (std::error_code error; !std::filesystem::is_regular_file(path, error))
-    throw EnvironmentError("[plug-in] got '" + path + "', which is no file, want a shared library");
+    throw EnvironmentError("[library] there is no file '" + path + "', want a shared library");
+  if (const std::string suffix = std::filesystem::path(path).extension();
+      suffix == ".cpp" || suffix == ".cc" || suffix == ".cxx" || suffix == ".c")
+    throw EnvironmentError("[library] got '" + path +
+                           "', which is source, want the library that it makes: c++ -std=c++20 "
+                           "-O2 -shared -fPIC -I HEADERS " +
+                           path + " -o libmy_op.so");
   const Loading loading(path);
   void* library = dlopen(as_file(path).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {

@@ -168,6 +168,8 @@ using Elements = std::vector<std::int64_t>;
 /// In one column, or in the tail of each row.
 std::string in_columns(const Marks& columns, std::int64_t width, bool one_row) {
   // A tail where it alone follows full vectors of 4 or more; otherwise it may be one column as well as another.
+  if (width > 1 && columns.count == 1 && columns.first == width - 1 && one_row)
+    return width % 4 == 1 ? "only the last element: a tail" : "only the last element";
   if (width > 1 && columns.count == 1 && columns.first == width - 1)
     return width % 4 == 1 ? "only in the last column: the tail of each row" : "only in the last column";
   for (const std::int64_t vector : {8, 4, 16, 32, 64, 128})

@@ -55,6 +55,14 @@ bool same(const LaunchResult& a, const LaunchResult& b) {
                      [&](const auto& entry) { return differing(entry.second, b.written.at(entry.first)) == 0; });
 }
 
+/// An element that holds its buffer's own filling in both calls was not written.
+void name_unwritten(CheckResult& check) {
+  const Element& first = check.worst.front();
+  if (first.got_bits == poison(check.dtype, 1) && first.want_bits == poison(check.dtype, 0))
+    check.cause = fmt::format("not written: element {} holds what the buffer held before the call",
+                              Shape(std::span<const std::int64_t>(first.index)).str());
+}
+
 /// Repeats: a result that differs from call to call; then no other bitwise relation says anything, and this is false.
 /// Poison: one that depends on what its buffer held. A run on other poison is a repeat as well; where it differs, all
 /// the others are made.
@@ -87,6 +95,8 @@ bool check_repeats_and_poison(CaseRun& run, const LaunchResult& forward, const L
   const char* words = "differs with what the buffer held before";
   compare_runs(run, forward, poisoned, CheckId::Kind::poison, Code::ac401, words);
   compare_runs(run, first, poisoned_back, CheckId::Kind::poison, Code::ac401, words);
+  for (CheckResult& check : run.checks)
+    if (check.id.kind == CheckId::Kind::poison && check.failed > 0) name_unwritten(check);
   return true;
 }
 

@@ -100,6 +100,7 @@ Report run_cases(const std::vector<Case>& chosen, const RunOptions& options) {
   settle_contract_by_op(report.cases);
   settle_intermittent(report.cases);
   settle_history(report.cases);
+  settle_extents(cases, report.cases);
   if (explained || options.brief) suggest_forms(report.cases);
   if (options.brief && !cancelled()) shrink_failures(cases, options, report.cases);
   for (const OpDef* op : ops)

@@ -3,6 +3,7 @@
 #include "checks/run/settle_ops.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -81,6 +82,45 @@ void settle_history(std::vector<CaseResult>& cases) {
       c.verdict = found->second->verdict;
     }
   }
+}
+
+namespace {
+
+/// Extents of a dimension of an op, in cases that fail and in those that do not.
+struct Extents {
+  std::set<std::int64_t> wrong, right;
+};
+
+/// "D = 911"; empty unless few extents are wrong, and right ones beside them are many and others.
+std::string few_alone(const std::string& symbol, const Extents& extents) {
+  constexpr std::size_t kFew = 4, kMany = 32;
+  if (extents.wrong.empty() || extents.wrong.size() > kFew || extents.right.size() < kMany) return "";
+  if (std::ranges::any_of(extents.wrong, [&](std::int64_t extent) { return extents.right.contains(extent); }))
+    return "";
+  return fmt::format("wrong at {} = {} alone; the other {} extents of it pass", symbol, fmt::join(extents.wrong, ", "),
+                     extents.right.size());
+}
+
+}  // namespace
+
+void settle_extents(const std::vector<Case>& cases, std::vector<CaseResult>& results) {
+  if (std::ranges::none_of(results, [](const CaseResult& result) { return convicts(result.verdict); })) return;
+  std::map<std::string, const Case*> by_name;
+  for (const Case& item : cases) by_name[item.call.str(item.op->signature)] = &item;
+  std::map<std::string, std::map<std::string, Extents>> seen;  // by op and symbol
+  for (const CaseResult& result : results)
+    if (const auto at = by_name.find(result.name); at != by_name.end())
+      for (const auto& [symbol, extent] : at->second->call.dims) {
+        Extents& extents = seen[result.op][symbol];
+        (convicts(result.verdict) ? extents.wrong : extents.right).insert(extent);
+      }
+  for (CaseResult& result : results)
+    for (const auto& [symbol, extents] : seen[result.op]) {
+      const std::string alone = convicts(result.verdict) ? few_alone(symbol, extents) : "";
+      if (alone.empty()) continue;
+      for (CheckResult& check : result.checks)
+        if (convicts(check.verdict)) check.cause = check.cause.empty() ? alone : alone + "; " + check.cause;
+    }
 }
 
 void suggest_forms(std::vector<CaseResult>& cases) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "checks/define/case.h"
 #include "src/finding.h"
 
 namespace ampcheck::checks {
@@ -20,6 +21,9 @@ void settle_intermittent(std::vector<CaseResult>& cases);
 /// Of an op whose calls depend on earlier ones, or that writes after it has returned, wrong numbers and broken
 /// relations say that again. Such findings become that one.
 void settle_history(std::vector<CaseResult>& cases);
+
+/// Where each extent of a dimension was tried and few of them alone are wrong, the causes say which.
+void settle_extents(const std::vector<Case>& cases, std::vector<CaseResult>& results);
 
 /// Nearly every backward follows another algebra than the derivative of its formula, and a forward that is off by
 /// little may. Where nothing else is known, the author of a kernel is told.

@@ -3,15 +3,9 @@
 
 #include <utility>
 
-#include "src/amp/clip.h"
+#include "checks/train/clip_and_decay.h"
 
 namespace ampcheck::checks::train {
-
-bool clip(const StepRule& rule, const std::vector<Parameter*>& parameters) {
-  if (rule.clip_norm > 0) clip_grad_norm_(parameters, rule.clip_norm);
-  if (rule.clip_value > 0) clip_grad_value_(parameters, rule.clip_value);
-  return rule.clip_norm > 0 || rule.clip_value > 0;
-}
 
 Fp64Run::Fp64Run(const Net& net, const StepRule& rule, std::uint64_t seed)
     : net_(net), rule_(rule), values_(net.name, seed), parameters_(net.name, seed, Dtype::fp64) {}
@@ -87,7 +81,7 @@ double Fp64Run::step() {
       Tensor& kept = unclipped_[parameter.name] = Tensor::uninitialized(Dtype::fp64, parameter.grad.shape());
       copy_elements(parameter.grad.view(), kept.view());
     }
-  clip(rule_, parameters_.pointers());
+  clip(rule_.clip_norm, rule_.clip_value, parameters_.pointers());
   optimizer_->step();
   if (schedule_) schedule_->step();
   ++steps_;

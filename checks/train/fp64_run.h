@@ -29,9 +29,6 @@ struct StepRule {
   double clip_value = 0;    ///< of each element; 0: not clipped
 };
 
-/// Clips the gradients as the rule says; true if it says so.
-bool clip(const StepRule& rule, const std::vector<Parameter*>& parameters);
-
 class Fp64Run {
  public:
   Fp64Run(const Net& net, const StepRule& rule, std::uint64_t seed);

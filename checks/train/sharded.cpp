@@ -134,11 +134,11 @@ void ShardedRanks::unscale() {
   on_every_rank([](Rank& rank) { rank.scaler.unscale_(*rank.optimizer); });
 }
 
-bool ShardedRanks::clip() {
+std::optional<Clipping> ShardedRanks::clip() {
   std::vector<Parameter*> all;
   for (const auto& rank : ranks_)
     for (Parameter* parameter : rank->parameters.pointers()) all.push_back(parameter);
-  return train::clip(rule_, all);
+  return train::clip(rule_.clip_norm, rule_.clip_value, all);
 }
 
 int ShardedRanks::step() {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "checks/train/clip_and_decay.h"
 #include "checks/train/fp64_run.h"
 #include "src/amp/sharded_grad_scaler.h"
 
@@ -44,8 +45,8 @@ class ShardedRanks {
   void scatter_gradients();
   /// On every rank, all at once: divides the shards' gradients by the scale, and agrees on what was found.
   void unscale();
-  /// Clips by the norm of all shards together. True if the rule says so.
-  bool clip();
+  /// Clips by the norm of all shards together, if the rule says so.
+  std::optional<Clipping> clip();
   /// The optimizer's step, unless something was found, the scaler's update and the schedule, on every rank. How many
   /// ranks stepped.
   int step();

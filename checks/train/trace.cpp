@@ -388,7 +388,19 @@ void TraceWriter::step(const StepResult& s) {
   put(pending_, "{\"step\":", s.step, ",\"loss\":", s.loss, ",\"fp64_loss\":", s.fp64_loss, ",\"spread\":", s.spread,
       ",\"apart\":", s.apart, ",\"rounding\":", s.rounding, ",\"scale\":", s.scale, ",\"scale_after\":", s.scale_after,
       ",\"tracker\":", s.tracker, ",\"found_inf\":", s.found_inf, ",\"stepped\":", s.stepped,
-      ",\"stagnant_share\":", s.stagnant_share, ",\"loss_drift\":", s.loss_drift, "}\n");
+      ",\"stagnant_share\":", s.stagnant_share, ",\"loss_drift\":", s.loss_drift);
+  std::optional<double> norm, factor, clipped, decayed, lost;
+  if (s.clipping) {
+    norm = s.clipping->norm;
+    factor = s.clipping->factor;
+    clipped = static_cast<double>(s.clipping->elements);
+  }
+  if (s.decay) {
+    decayed = static_cast<double>(s.decay->weights);
+    lost = static_cast<double>(s.decay->lost);
+  }
+  put(pending_, ",\"norm\":", norm, ",\"clip_factor\":", factor, ",\"clipped\":", clipped, ",\"decayed\":", decayed,
+      ",\"decay_lost\":", lost, "}\n");
   seq_ = 0;
   if (!held_) write();
 }

@@ -169,6 +169,13 @@ constexpr TraceField kStep[] = {
     {"stagnant_share", "share", "of the elements that the optimizer meant to move: those that stayed"},
     {"loss_drift", "loss",
      "how far weights that had come apart from the fp64 run's move this loss, to first order; null: not computed"},
+    {"norm", "2-norm", "of all gradients together before clipping; null: no largest norm was given"},
+    {"clip_factor", "factor", "by which clipping to a norm multiplied the gradients; null: nothing clips"},
+    {"clipped", "elements", "that clipping to a value changed; null: nothing clips"},
+    {"decayed", "elements",
+     "weights that decay, of runs with weight decay whose weights are in 16 bits alone; null: not counted"},
+    {"decay_lost", "elements",
+     "of these: the decay alone moves them by less than half their spacing; null: not counted"},
 };
 
 constexpr TraceLine kLines[] = {

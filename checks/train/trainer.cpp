@@ -418,9 +418,9 @@ void Trainer::unscale() {
   sharded_->gather_gradients();  // for norms and the watch alone
 }
 
-bool Trainer::clip_gradients() {
-  if (!sharded_) return clip(options_.rule, parameters_.pointers());
-  const bool clipped = sharded_->clip();
+std::optional<Clipping> Trainer::clip_gradients() {
+  if (!sharded_) return clip(options_.rule.clip_norm, options_.rule.clip_value, parameters_.pointers());
+  const std::optional<Clipping> clipped = sharded_->clip();
   if (clipped) sharded_->gather_gradients();
   return clipped;
 }
@@ -503,13 +503,17 @@ void Trainer::update(StepResult& result) {
   };
   std::vector<bool> finite = finite_of(result.norms);
   if (!scaled_until_update()) tell(Phase::unscale, finite_of(result.scaled_norms));
-  if (clip_gradients()) {
+  result.clipping = clip_gradients();
+  if (result.clipping) {
     plant(Stage::clipped, parameters_);
     if (step_check_) step_check_->clipped(parameters_);
     tell(Phase::clip);
     finite.clear();
   }
   result.lr = optimizer().lr();
+  if (const OptimizerChoice choice = options_.rule.optimizer.with_defaults();
+      watch_ && choice.weights == Weights::low && choice.weight_decay > 0)
+    result.decay = decay_of(parameters_.pointers(), result.lr, choice.weight_decay);
   before_update(result.scale);
   step_optimizer(result);
   after_update(result);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "checks/train/clip_and_decay.h"
 #include "checks/train/fp64_run.h"
 #include "checks/train/gradient_errors.h"
 #include "checks/train/graph.h"
@@ -102,6 +103,8 @@ struct StepResult {
   std::vector<double> scaled_norms,
       norms;  ///< if asked for: of each parameter's gradient, before and after unscale_ (2-norm, in fp64)
   std::vector<GradientError> gradient_errors;  ///< if asked for; before clipping; without a penalty
+  std::optional<Clipping> clipping;            ///< of a rule that clips
+  std::optional<DecayCount> decay;             ///< of weights in 16 bits alone that decay; of steps that are looked at
   double stagnant_share = 0;                   ///< of the elements that the optimizer meant to move
   UpdateCounts updates;                        ///< what became of them
   /// Further apart than the spread and than rounding of the loss alone can be, or no finite loss. One step alone says
@@ -216,7 +219,7 @@ class Trainer {
   double lr_by_rule() const;
   void count(StepResult& result);
   void count_progress(const StepResult& result);
-  bool clip_gradients();
+  std::optional<Clipping> clip_gradients();
   void step_optimizer(StepResult& result);
   struct Rank;
   void run_rank(Rank& rank, int number, float scale, bool told);

@@ -120,7 +120,7 @@ TEST(Cli, UsageErrorsAreTwoAndNameTheNearestWord) {
       {"formats --format bf61", "did you mean 'bf16'?"},
       {"replay", "CASE"},
       {"version extra", "no further argument"},
-      {"", "got no verb"},
+      {"", "got no command"},
       {"check relu --memory x", "want a size, as 8GB or 500MB"},
       {"check relu --memory 0", "want a size, as 8GB or 500MB"},
       {"check relu --time-budget 0", "[--time-budget] got '0'"},

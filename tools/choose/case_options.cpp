@@ -22,6 +22,13 @@ constexpr std::array kSets = {Named<checks::CaseSet>{"quick", checks::CaseSet::q
 constexpr std::array kReal = {Named<RealTensors>{"on", RealTensors::on}, Named<RealTensors>{"only", RealTensors::only},
                               Named<RealTensors>{"off", RealTensors::off}};
 
+constexpr std::int64_t kMostExtents = 65536;  ///< in turn
+
+std::optional<std::int64_t> parse_extent(const std::string& text) {
+  const std::optional<std::int64_t> out = parse_whole(text);
+  return out && *out >= 0 && *out <= (std::int64_t{1} << 40) ? out : std::nullopt;
+}
+
 ShapeFilter parse_extents(const std::string& text) {
   ShapeFilter filter{ShapeFilter::Kind::extents};
   std::size_t start = 0;
@@ -29,10 +36,22 @@ ShapeFilter parse_extents(const std::string& text) {
     const std::size_t comma = std::min(text.find(',', start), text.size());
     const std::string item = text.substr(start, comma - start);
     const std::size_t equal = std::min(item.find('='), item.size());
-    const std::optional<std::int64_t> extent = equal < item.size() ? parse_whole(item.substr(equal + 1)) : std::nullopt;
-    if (equal == 0 || !extent || *extent < 0 || *extent > (std::int64_t{1} << 40))
-      throw UsageError("[--shapes] got '" + item + "', want a dimension with its extent, as N=64");
-    filter.extents[item.substr(0, equal)] = *extent;
+    const std::string symbol = item.substr(0, equal), value = item.substr(std::min(equal + 1, item.size()));
+    const std::size_t dots = value.find("..");
+    const auto first = parse_extent(value.substr(0, dots)),
+               last = dots == value.npos ? first : parse_extent(value.substr(dots + 2));
+    if (equal == 0 || equal == item.size() || !first || !last || *first > *last)
+      throw UsageError("[--shapes] got '" + item +
+                       "', want a dimension with its extent, as N=64, or with all from one "
+                       "to another, as D=1..1024");
+    if (dots == value.npos) {
+      filter.extents[symbol] = *first;
+    } else {
+      if (*last - *first >= kMostExtents)
+        throw UsageError("[--shapes] got '" + item + "', want at most " + grouped(kMostExtents) + " extents");
+      filter.kind = ShapeFilter::Kind::ranges;
+      filter.ranges[symbol] = {*first, *last};
+    }
     start = comma + 1;
   }
   return filter;
@@ -42,11 +61,11 @@ ShapeFilter parse_shapes(const std::string& text) {
   if (text.find('=') != std::string::npos) return parse_extents(text);
   using Kind = ShapeFilter::Kind;
   constexpr std::array kKinds = {Named<Kind>{"first", Kind::first}, Named<Kind>{"standard", Kind::standard},
-                                 Named<Kind>{"all", Kind::all}};
+                                 Named<Kind>{"all", Kind::all}, Named<Kind>{"every", Kind::ranges}};
   try {
     return {choose("--shapes", text, kKinds)};
   } catch (const UsageError& error) {
-    throw UsageError(std::string(error.what()) + ", or extents of your own as N=64,D=1025");
+    throw UsageError(std::string(error.what()) + ", or extents of your own as N=64,D=1025 or D=1..1024");
   }
 }
 
@@ -69,7 +88,9 @@ void add_set_options(CLI::App* command, CaseOptions& o) {
 
 void add_case_options(CLI::App* command, CaseOptions& o) {
   add_set_options(command, o);
-  each(command, "--shapes", "WHICH", "which shapes: first, standard or all (all); or your own, such as N=64,D=1025",
+  each(command, "--shapes", "WHICH",
+       "which shapes: first, standard or all (all); your own, such as N=64,D=1025; or one case for each extent: "
+       "D=1..4096, or every (1 to 1,024 of each dimension)",
        [&o](const std::string& t) { o.shapes = parse_shapes(t); });
   each(command, "--real", "WHEN", "tensors from real training runs: on, only or off (on if their data is found)",
        [&o](const std::string& t) { o.real = choose("--real", t, kReal); });

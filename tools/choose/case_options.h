@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "checks/data/call_data.h"
+#include "checks/data/extent_cases.h"
 #include "checks/data/regimes.h"
 #include "checks/define/op_def.h"
 #include "src/dtype.h"
@@ -38,8 +40,9 @@ struct OpOptions : CommonOptions {
 
 /// Shapes that `--shapes` admits.
 struct ShapeFilter {
-  enum class Kind { all, first, standard, extents } kind = Kind::all;
+  enum class Kind { all, first, standard, extents, ranges } kind = Kind::all;
   Dims extents = {};  ///< "N=64,D=1025": these extents instead of the generated ones
+  std::map<std::string, checks::ExtentRange> ranges = {};  ///< "D=1..4096": one case for each; empty: every dimension
 };
 
 /// Whether to check at the tensors of real runs.

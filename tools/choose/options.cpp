@@ -69,9 +69,9 @@ void require_verb(int argc, char** argv) {
     list += (list.empty() ? "" : ", ") + std::string(row.name);
   }
   if (word.empty())
-    throw UsageError("got no verb, want " + list +
+    throw UsageError("got no command, want " + list +
                      "\n(ampcheck check judges all built-in ops; ampcheck --help says more)");
-  throw UsageError("got unknown verb '" + word + "'" + did_you_mean(word, verbs) + ", want " + list);
+  throw UsageError("got unknown command '" + word + "'" + did_you_mean(word, verbs) + ", want " + list);
 }
 
 /// The command that `mutate` runs stands behind "--": taken off the words.

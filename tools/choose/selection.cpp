@@ -70,8 +70,10 @@ std::vector<const OpDef*> with_variants(const OpOptions& options, const OpDef& o
     for (const checks::Cheat& cheat : checks::cheats()) names.push_back(cheat.planted.op.signature.name);
   if (options.plugin_ops.empty() && word.find('.') != std::string::npos)
     for (const checks::zoo::Specimen& specimen : checks::zoo::specimens()) names.push_back(specimen.name());
-  throw UsageError("got unknown op '" + word + "'" + did_you_mean(word, names) + ", want one of " + list +
-                   ", a case name, or a pattern with * and ?");
+  throw UsageError(
+      "got unknown op '" + word + "'" + did_you_mean(word, names) + ", want one of " + list +
+      ", a case name, or a pattern with * and ?" +
+      (options.plugin_ops.empty() ? "; for an op of your own its library stands first: ./libmy_op.so" : ""));
 }
 
 bool at_standard_shape(const OpSignature& signature, const OpCall& call, std::size_t which) {
@@ -106,7 +108,7 @@ class Collector {
       if (!admits(storage)) continue;
       const std::size_t before = selection_.cases.size();
       for (std::uint64_t i = 0; i < options_.seeds; ++i) {
-        for (OpCall& call : checks::cases_of(signature, storage, options_.set, options_.first_seed + i))
+        for (OpCall& call : calls_of(signature, storage, options_.first_seed + i))
           if (admit_shape(options_.shapes, signature, call) && (all || matches(pattern, call.str(signature))))
             add({&op, std::move(call)});
         if (i == 0) require_fitting(before + (selection_.cases.size() - before) * options_.seeds);
@@ -120,6 +122,13 @@ class Collector {
   }
 
  private:
+  std::vector<OpCall> calls_of(const OpSignature& signature, Dtype storage, std::uint64_t seed) const {
+    const ShapeFilter& shapes = options_.shapes;
+    return shapes.kind == ShapeFilter::Kind::ranges
+               ? checks::cases_of_extents(signature, storage, shapes.ranges, shapes.extents, seed)
+               : checks::cases_of(signature, storage, options_.set, seed);
+  }
+
   /// Cases are listed before the first is run: minutes and gigabytes of them would look like a program that hangs.
   void require_fitting(std::uint64_t cases) const {
     constexpr std::uint64_t kMost = 2'000'000;
@@ -252,7 +261,10 @@ void require_symbols(const CaseOptions& options, const std::vector<std::string>&
           list += (list.empty() ? "" : ", ") + dim.symbol;
         }
     }
-  for (const auto& [symbol, extent] : options.shapes.extents)
+  std::vector<std::string> asked;
+  for (const auto& [symbol, extent] : options.shapes.extents) asked.push_back(symbol);
+  for (const auto& [symbol, range] : options.shapes.ranges) asked.push_back(symbol);
+  for (const std::string& symbol : asked)
     if (generated && std::find(known.begin(), known.end(), symbol) == known.end())
       throw UsageError("[--shapes] got '" + symbol + "'" + nearest_symbol(symbol, known) +
                        ", want a dimension of what is selected: " + list);

@@ -33,7 +33,7 @@ namespace {
 /// Whether --base names a library, and no record of a run.
 bool is_build(const std::string& base) { return !base.empty() && is_library(base) && !base.ends_with(".json"); }
 
-constexpr const char* kShapes[] = {"all", "first", "standard", "own"};
+constexpr const char* kShapes[] = {"all", "first", "standard", "own", "every extent"};
 constexpr const char* kSets[] = {"quick", "standard", "all"};
 
 /// Cases that are named leave the others of their op out.
@@ -275,6 +275,8 @@ std::string settings_of(const KernelGateOptions& o) {
   std::string out = fmt::format("regimes {}, shapes {}, seeds {} from {}", kSets[static_cast<int>(o.set)],
                                 kShapes[static_cast<int>(o.shapes.kind)], o.seeds, o.first_seed);
   for (const auto& [symbol, extent] : o.shapes.extents) out += fmt::format(", {}={}", symbol, extent);
+  for (const auto& [symbol, range] : o.shapes.ranges)
+    out += fmt::format(", {}={}..{}", symbol, range.first, range.last);
   for (const Dtype dtype : o.dtypes) out += std::string(", ") + name(dtype);
   out += o.real == RealTensors::off ? ", no real tensors" : o.real == RealTensors::only ? ", real tensors only" : "";
   return out + (o.inputs.empty() ? "" : ", own inputs");

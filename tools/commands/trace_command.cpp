@@ -12,6 +12,7 @@
 #include "tools/commands/commands.h"
 #include "tools/report/numbers.h"
 #include "tools/report/output.h"
+#include "tools/trace/clip_text.h"
 #include "tools/trace/trace_file.h"
 
 namespace ampcheck::tools {
@@ -278,6 +279,15 @@ std::string moves_text(const Trace& trace) {
   return out.empty() ? out : "\nMoved to the device late (before the first op it costs no wait):\n" + out;
 }
 
+std::string clips_text(const Trace& trace) {
+  std::vector<ClipAndDecay> steps;
+  for (const TracedStep& step : trace.steps) steps.push_back({step.clipping, step.decay});
+  std::string out;
+  if (const std::string clips = clipping_text(steps); !clips.empty()) out += "\nClipped: " + clips + "\n";
+  if (const std::string decay = decay_text(steps); !decay.empty()) out += "\nWeight decay: " + decay + "\n";
+  return out;
+}
+
 std::string text_of(const Trace& trace, const std::vector<TracedSum>& sums, const Style& style) {
   std::string out = fmt::format("{}{}, scaler {}, seed {}: {} of {} steps, {} tensors{}{}\n", style.bold,
                                 net_in(trace.model, trace.dtype, trace.autocast, trace.autocast_tables), trace.scaler,
@@ -289,8 +299,8 @@ std::string text_of(const Trace& trace, const std::vector<TracedSum>& sums, cons
       trace.dtype == name(Dtype::fp16) ? scale_windows(trace) : ScaleWindows();  // bf16 needs no loss scale
   return out + "\n" + ops_table(sums, style) + loss_text(trace, sums, style) + gradients_text(trace, style) +
          cancellation_text(sums, style) + decisions_text(sums) + parameters_table(sums, style) +
-         scales_table(windows, style) + time_table(trace, windows, style) + faults_text(trace) + casts_text(trace) +
-         dtypes_text(trace) + moves_text(trace);
+         scales_table(windows, style) + time_table(trace, windows, style) + clips_text(trace) + faults_text(trace) +
+         casts_text(trace) + dtypes_text(trace) + moves_text(trace);
 }
 
 }  // namespace

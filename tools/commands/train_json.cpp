@@ -3,6 +3,7 @@
 // A training run as JSON.
 #include "tools/commands/train_report.h"
 #include "tools/report/json.h"
+#include "tools/trace/clip_text.h"
 #include "tools/trace/trace_file.h"
 
 namespace ampcheck::tools {
@@ -65,6 +66,7 @@ Json step_json(const StepResult& s) {
     entry["rounding"] = json_number(*s.rounding);
   }
   if (s.spread) entry["spread"] = json_number(*s.spread);
+  add_clipping(entry, {s.clipping, s.decay});
   return entry;
 }
 

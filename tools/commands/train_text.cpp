@@ -10,6 +10,7 @@
 #include "tools/commands/train_report.h"
 #include "tools/report/numbers.h"
 #include "tools/report/shell_word.h"
+#include "tools/trace/clip_text.h"
 #include "tools/trace/trace_file.h"
 
 namespace ampcheck::tools {
@@ -154,6 +155,15 @@ std::string train_heading(const Trainer& trainer) {
 
 namespace {
 
+/// Lines of what clipping and weight decay did, with their words.
+std::vector<std::pair<const char*, std::string>> clip_lines(const std::vector<StepResult>& steps) {
+  std::vector<ClipAndDecay> all;
+  for (const StepResult& step : steps) all.push_back({step.clipping, step.decay});
+  std::vector<std::pair<const char*, std::string>> out = {{"clipped", clipping_text(all)}, {"decay", decay_text(all)}};
+  std::erase_if(out, [](const auto& line) { return line.second.empty(); });
+  return out;
+}
+
 /// " 3 7 8 ..." of steps, counted from 1.
 std::string steps_text(const std::vector<int>& steps) {
   constexpr std::size_t kMost = 8;
@@ -190,6 +200,7 @@ std::string train_summary(const Trainer& trainer, const Diagnosis& d, const std:
                                                ? ""
                                                : "; of casts alone (--shadow local sees the ops)"));
   if (const std::string lost = updates_text(trainer, d.updates); !lost.empty()) line("updates", lost);
+  for (const auto& [word, text] : clip_lines(steps)) line(word, text);
   if (!d.skipped.empty())
     line("skipped", fmt::format("{} of {} steps:{}", d.skipped.size(), steps.size(), steps_text(d.skipped)));
   if (const int before = steps.back().skips - static_cast<int>(d.skipped.size()); before > 0)

@@ -23,7 +23,7 @@ enum class ExitCode : int {
 constexpr std::array<std::pair<ExitCode, const char*>, 9> kExitCodes = {{
     {ExitCode::passed, "all passed"},
     {ExitCode::findings, "findings: something is wrong; train: the run diverged; audit: a goal or rule is not met"},
-    {ExitCode::usage, "wrong use: an unknown op, option or value, or a file that is not there"},
+    {ExitCode::usage, "wrong use: an unknown op, option or value, or an input file that is not there"},
     {ExitCode::internal, "an error of ampcheck itself"},
     {ExitCode::nothing_ran,
      "nothing ran or nothing was judged: no case selected, all skipped, or all elements left open"},

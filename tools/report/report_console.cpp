@@ -197,12 +197,21 @@ std::string skipped_text(const Report& report, std::int64_t skipped) {
 /// Why elements are not judged: what a tensor says of which none is, otherwise in general.
 std::string why_open(const Report& report) {
   constexpr std::string_view kNone = "no element is judged: ";  // of a tensor's note (checks/judge/judge.cpp)
+  std::map<std::string, std::int64_t> reasons;
+  std::int64_t open = 0;
   for (const CaseResult& result : report.cases)
-    for (const CheckResult& check : result.checks)
+    for (const CheckResult& check : result.checks) {
+      open += check.range;
       if (check.range > 0 && check.range == check.compared && check.note.starts_with(kNone))
-        return check.note.substr(kNone.size());
+        reasons[check.note.substr(kNone.size())] += check.range;
+    }
+  for (const auto& [reason, elements] : reasons)
+    if (2 * elements > open) return reason;
   return "an intermediate leaves the compute type's range there, or the formula has no value or no bound";
 }
+
+/// Of so many elements open, that none of the others is wrong is not the news.
+bool mostly_open(const Totals& totals) { return 4 * totals.open >= totals.elements; }
 
 bool several_ops(const Report& report) {
   return std::ranges::any_of(report.cases, [&](const CaseResult& c) { return c.op != report.cases.front().op; });
@@ -227,6 +236,10 @@ std::string closing(const Report& report, const RunFacts& facts, const Style& st
                     style.yellow, style.reset, grouped(totals.passed), plural(totals.passed));
   } else if (totals.open == totals.elements) {
     out += fmt::format("{}Nothing was judged{}: {}.\n", style.yellow, style.reset, why_open(report));
+  } else if (mostly_open(totals)) {
+    out += fmt::format("{}No finding, but {} of the elements could not be judged{} in {}.{}\n", style.yellow,
+                       percent(static_cast<double>(totals.open) / static_cast<double>(totals.elements)), style.reset,
+                       duration(report.seconds), certificate_text(report));
   } else {
     const std::string which =
         totals.skipped == 0 ? ""
@@ -340,8 +353,11 @@ std::string element_lines(const CheckResult& check) {
   };
   const auto off = std::isfinite(worst.ulp) ? fmt::format("off by {} ulp", rounded_decimal(worst.ulp, 3))
                                             : std::string("not comparable in ulps");
-  std::string out = fmt::format("  worst   {}   got {}   want {}   {}\n", indices(worst.index),
-                                number(worst.got, worst.got_bits), number(worst.want, worst.want_bits), off);
+  const bool calls = check.code == Code::ac401 || check.code == Code::ac404;  // of which neither is what is wanted
+  std::string out = fmt::format("  worst   {}   got {}   {} {}   {}\n", indices(worst.index),
+                                number(worst.got, worst.got_bits), calls ? "in the other call" : "want",
+                                number(worst.want, worst.want_bits), calls ? "want the same bits" : off);
+  if (calls) return out;
   if (worst.interval_from.empty() && worst.low == 0 && worst.high == 0) return out;
   const std::string low = short_decimal(format, worst.low), high = short_decimal(format, worst.high);
   const bool form = !worst.interval_from.empty() && !worst.interval_from.starts_with("differences");

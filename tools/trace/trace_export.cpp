@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tools/report/json.h"
+#include "tools/trace/clip_text.h"
 #include "tools/trace/trace_file.h"
 
 namespace ampcheck::tools {
@@ -156,23 +157,25 @@ Json windows_json(const ScaleWindows& w) {
 }
 
 Json step_json(const TracedStep& s, const StepFlushes& f) {
-  return {{"step", s.step},
-          {"loss", json_number(s.loss)},
-          {"fp64_loss", maybe_json(s.fp64_loss)},
-          {"spread", maybe_json(s.spread)},
-          {"apart", maybe_json(s.apart)},
-          {"rounding", maybe_json(s.rounding)},
-          {"loss_drift", maybe_json(s.loss_drift)},
-          {"scale", json_number(s.scale)},
-          {"scale_after", json_number(s.scale_after)},
-          {"tracker", s.tracker},
-          {"found_inf", s.found_inf},
-          {"stepped", s.stepped},
-          {"stagnant_share", json_number(s.stagnant_share)},
-          {"nonzero", f.nonzero},
-          {"flushed", f.flushed},
-          {"worst", f.worst != nullptr ? Json(f.worst->name()) : Json()},
-          {"worst_flushed", f.worst != nullptr ? f.worst->flushed_share() : 0.0}};
+  Json out = {{"step", s.step},
+              {"loss", json_number(s.loss)},
+              {"fp64_loss", maybe_json(s.fp64_loss)},
+              {"spread", maybe_json(s.spread)},
+              {"apart", maybe_json(s.apart)},
+              {"rounding", maybe_json(s.rounding)},
+              {"loss_drift", maybe_json(s.loss_drift)},
+              {"scale", json_number(s.scale)},
+              {"scale_after", json_number(s.scale_after)},
+              {"tracker", s.tracker},
+              {"found_inf", s.found_inf},
+              {"stepped", s.stepped},
+              {"stagnant_share", json_number(s.stagnant_share)},
+              {"nonzero", f.nonzero},
+              {"flushed", f.flushed},
+              {"worst", f.worst != nullptr ? Json(f.worst->name()) : Json()},
+              {"worst_flushed", f.worst != nullptr ? f.worst->flushed_share() : 0.0}};
+  add_clipping(out, {s.clipping, s.decay});
+  return out;
 }
 
 Json gradient_error_json(const Trace& trace) {

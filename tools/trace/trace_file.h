@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "checks/train/clip_and_decay.h"
 #include "checks/train/gradient_range.h"
 #include "checks/train/noise.h"
 #include "src/dtype.h"
@@ -70,6 +71,8 @@ struct TracedStep {
   double loss = 0, scale = 1, scale_after = 1, stagnant_share = 0;
   int tracker = 0;
   std::optional<double> fp64_loss, spread, apart, rounding, loss_drift;
+  std::optional<checks::train::Clipping> clipping;
+  std::optional<checks::train::DecayCount> decay;
   bool found_inf = false, stepped = true;
 };
 

@@ -263,6 +263,8 @@ TracedStep step_of(const Json& j) {
     s.rounding = maybe(j.at("rounding"));
   }
   s.loss_drift = maybe(j, "loss_drift");
+  if (const auto factor = maybe(j, "clip_factor")) s.clipping = {maybe(j.at("norm")), *factor, count(j.at("clipped"))};
+  if (maybe(j, "decayed")) s.decay = {count(j.at("decayed")), count(j.at("decay_lost"))};
   s.found_inf = j.at("found_inf");
   s.stepped = j.at("stepped");
   s.tracker = j.contains("tracker") ? small(j.at("tracker")) : 0;
