@@ -212,7 +212,7 @@ TEST_F(Shards, ARankThatIsKilledLosesItsPartAlone) {
   const ProgramResult all =
       shell("cd '" + folder_.path() + "'; OPTIONS='" + check + "'\n" + kRanks +
             "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 \"$AMPCHECK\" check $OPTIONS --engine mpi --run-file job1 "
-            "2>lost & lost=$!; sleep 1; ranks 1 & rest=$!; sleep 0.5; kill -9 $lost; wait $rest");
+            "2>none & lost=$!; sleep 1; ranks 1 & rest=$!; sleep 0.5; kill -9 $lost; wait $rest");
   EXPECT_EQ(all.exit_code, 1) << all.out << all.err;
   EXPECT_LT(all.seconds, 40);
   EXPECT_TRUE(read("ranks1.json") == read("whole.json")) << all.out << all.err;
@@ -234,6 +234,53 @@ TEST_F(Shards, APartOfWhichRanksDieIsLeftToALaterJob) {
   for (const char* const wrong : {"check relu --engine mpi", "check relu --engine mpi --run-file j --shard 1/2",
                                   "check relu --engine mip --run-file j"})
     EXPECT_EQ(run(wrong).exit_code, 2) << wrong;
+}
+
+/// Ranks of `audit zoo`; $OPTIONS are its words and options.
+const std::string kZooRanks =
+    "zoo() { \"$AMPCHECK\" audit zoo $OPTIONS --no-times --json --engine mpi --run-file \"$@\"; }\n"
+    "ranks() { n=$1; export OMPI_COMM_WORLD_SIZE=$n; for r in $(seq 1 $((n - 1))); do OMPI_COMM_WORLD_RANK=$r zoo "
+    "job$n >out$r 2>err$r & done; OMPI_COMM_WORLD_RANK=0 zoo job$n >ranks$n.json; code=$?; wait; return $code; }\n";
+
+TEST_F(Shards, RanksGiveTheZooOfOneRun) {
+  const std::string words = "relu mul 'relu.fmax' --dtype bf16 --regimes quick";
+  const ProgramResult whole = run("audit zoo " + words + " --no-times --json >whole.json");
+  for (const int n : {1, 2, 4}) {
+    const ProgramResult all =
+        shell("cd '" + folder_.path() + "'; OPTIONS='relu mul relu.fmax --dtype bf16 --regimes quick'\n" + kZooRanks +
+              "ranks " + std::to_string(n) + "; code=$?; cat out* 2>/dev/null; exit $code");
+    EXPECT_EQ(all.exit_code, whole.exit_code) << all.err;
+    EXPECT_EQ(all.out, "") << "rank 0 alone reports";
+    EXPECT_TRUE(read("ranks" + std::to_string(n) + ".json") == read("whole.json")) << n << " ranks";
+    EXPECT_TRUE(contains(all.err, std::to_string(n) + " rank")) << all.err;
+  }
+  const ProgramResult text = run("audit zoo " + words + " --no-times"),
+                      again = run("audit zoo " + words + " --no-times --engine mpi --run-file job2");
+  EXPECT_EQ(again.out, text.out) << "the same command again runs nothing anew";
+  const ProgramResult other = run("audit zoo relu --dtype bf16 --engine mpi --run-file job2");
+  EXPECT_EQ(other.exit_code, 7) << other.out << other.err;
+  EXPECT_TRUE(contains(other.err, "got a part with other options")) << other.err;
+  write("job2/part01.zoo", read("job2/part01.zoo").substr(0, 100));
+  EXPECT_EQ(run("audit zoo " + words + " --engine mpi --run-file job2").exit_code, 7) << "a torn file";
+  std::filesystem::remove(folder_.path() + "/job2/part01.zoo");
+  const ProgramResult less = run("audit zoo " + words + " --engine mpi --run-file job2");
+  EXPECT_TRUE(contains(less.err, "incomplete: 1 of 16 parts are missing")) << less.err;
+  for (const char* const wrong :
+       {"audit zoo relu --engine mpi", "audit zoo relu --run-file j", "audit gate relu --engine mpi --run-file j"})
+    EXPECT_EQ(run(wrong).exit_code, 2) << wrong;
+}
+
+TEST_F(Shards, ARankOfTheZooThatIsKilledLosesItsPartAlone) {
+  const std::string words = "log_softmax cross_entropy --dtype bf16 --regimes quick";
+  run("audit zoo " + words + " --no-times --json >whole.json");
+  const ProgramResult all =
+      shell("cd '" + folder_.path() + "'; export OMPI_COMM_WORLD_SIZE=2; OPTIONS='" + words + "'\n" + kZooRanks +
+            "OMPI_COMM_WORLD_RANK=0 zoo job >ranks.json & rest=$!\n"
+            "OMPI_COMM_WORLD_RANK=1 \"$AMPCHECK\" audit zoo $OPTIONS --engine mpi --run-file job >lost 2>&1 & lost=$!\n"
+            "until grep -L done job/*.claim 2>none | xargs grep -q 'rank 1' 2>none; do sleep 0.01; done\n"
+            "kill -9 $lost; wait $rest");
+  EXPECT_TRUE(contains(all.err, "goes on in rank 0: the rank that had it ended")) << all.err;
+  EXPECT_TRUE(read("ranks.json") == read("whole.json")) << all.out << all.err;
 }
 
 }  // namespace
