@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <mutex>
 
 namespace ampcheck::checks {
 
@@ -46,11 +47,35 @@ bool same_signals(const sigset_t& a, const sigset_t& b) {
   return true;
 }
 
+/// Of the process, which has one locale for all threads.
+struct Calls {
+  std::mutex mutex;
+  int running = 0;
+  std::int64_t begun = 0;
+  std::string locale;  ///< before the first of those that run
+};
+Calls& calls() {
+  static Calls out;
+  return out;
+}
+
 }  // namespace
 
-CallState::CallState() : of_thread_(uselocale(nullptr)), locale_(locale_now()) {
+CallState::CallState() : of_thread_(uselocale(nullptr)) {
+  {
+    Calls& all = calls();
+    const std::lock_guard lock(all.mutex);
+    alone_ = all.running++ == 0;
+    number_ = ++all.begun;
+    if (alone_) all.locale = locale_now();
+  }
   std::fegetenv(&arithmetic_);
   pthread_sigmask(SIG_SETMASK, nullptr, &blocked_);
+}
+
+CallState::~CallState() {
+  const std::lock_guard lock(calls().mutex);
+  --calls().running;
 }
 
 std::string CallState::restore() const {
@@ -65,9 +90,12 @@ std::string CallState::restore() const {
     uselocale(of_thread_);
     changed += ", the locale of the thread";
   }
-  if (const std::string name = locale_now(); name != locale_) {
-    std::setlocale(LC_ALL, locale_.c_str());
-    changed += ", the locale " + name;
+  {
+    const std::lock_guard lock(calls().mutex);
+    if (const std::string name = locale_now(); name != calls().locale) {
+      std::setlocale(LC_ALL, calls().locale.c_str());
+      if (alone_ && calls().begun == number_) changed += ", the locale " + name;
+    }
   }
   sigset_t blocked{};
   pthread_sigmask(SIG_SETMASK, &blocked_, &blocked);

@@ -124,6 +124,13 @@ TEST(Isolation, ACoOperatingKernelReturnsAtItsTimeout) {
   EXPECT_TRUE(deaf.out.starts_with(find_code("AC502")->transcript)) << deaf.out;
 }
 
+// The judge takes longer than a second for so many elements. The kernel does not.
+TEST(Isolation, ASlowJudgeIsNoTimeoutOfTheKernel) {
+  const ProgramResult run = testing::ampcheck("replay " + kHostile + " 'loops(x=fp32[1500,1501],seed=1)' --timeout 1");
+  EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
+  EXPECT_GT(run.seconds, 1) << "else this case shows nothing";
+}
+
 TEST(Isolation, ACoOperatingKernelReturnsOnAnInterrupt) {
   for (const std::string isolation : {"worker", "none"}) {
     const testing::TemporaryFolder folder;

@@ -33,7 +33,8 @@ void add_isolation_options(CLI::App* command, IsolationOptions& o, const char* w
 void add_run_options(CLI::App* command, RunningOptions& o) {
   add_device_option(command, o.device);
   add_jobs_option(command, o.jobs);
-  add_isolation_options(command, o, "seconds that a case may take in a worker, and loading the library (60)");
+  add_isolation_options(command, o,
+                        "seconds that the kernel of a case may take in a worker, and loading the library (60)");
   add_flag(
       command, "--no-relations", [&o] { o.relations = false; },
       "judge values only; leave out the relations that must hold bit for bit");

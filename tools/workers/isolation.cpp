@@ -18,6 +18,7 @@
 #include "checks/data/file_tensors.h"
 #include "src/error.h"
 #include "tools/report/output.h"
+#include "tools/workers/kernel_clock.h"
 #include "tools/workers/orphans.h"
 #include "tools/workers/wire.h"
 #include "tools/workers/worker_channel.h"
@@ -131,17 +132,22 @@ class WorkerPool::Worker {
     auto [request_read, request_write] = make_pipe();
     auto [reply_read, reply_write] = make_pipe();
     output_ = Descriptor(memfd_create("worker output", MFD_CLOEXEC));
+    const Descriptor clock_file(KernelClock::make_file());
+    clock_.reset(KernelClock::map(clock_file.get()));
+    clock_->start();
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attributes);
     // Through high numbers first: a descriptor may be the number that another goes to.
-    const int in = fcntl(request_read.get(), F_DUPFD_CLOEXEC, 64), out = fcntl(reply_write.get(), F_DUPFD_CLOEXEC, 64);
+    const int in = fcntl(request_read.get(), F_DUPFD_CLOEXEC, 64), out = fcntl(reply_write.get(), F_DUPFD_CLOEXEC, 64),
+              clock = fcntl(clock_file.get(), F_DUPFD_CLOEXEC, 64);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, output_.get(), 1);
     posix_spawn_file_actions_adddup2(&actions, output_.get(), 2);
     posix_spawn_file_actions_adddup2(&actions, in, kRequests);
     posix_spawn_file_actions_adddup2(&actions, out, kReplies);
+    posix_spawn_file_actions_adddup2(&actions, clock, kClock);
     sigset_t none, all;
     sigemptyset(&none);
     sigfillset(&all);
@@ -163,6 +169,7 @@ class WorkerPool::Worker {
     posix_spawnattr_destroy(&attributes);
     close(in);
     close(out);
+    close(clock);
     if (failed != 0)
       throw EnvironmentError("[worker] '" + setup.program + "' cannot be started: " + std::strerror(failed));
     requests_ = std::move(request_write);
@@ -181,9 +188,10 @@ class WorkerPool::Worker {
                                                                                         : kJudged} +
                              case_name + "\n";
     printed_before_ = output_size();
+    if (asked_) clock_->restart();  // the time of the first case began with the loading of the library
+    asked_ = true;
     if (write(requests_.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) return Answer::gone;
-    const auto start = Clock::now(),
-               deadline = start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout));
+    const auto start = Clock::now();
     bool told = false;
     for (;;) {
       pollfd at = {replies_.get(), POLLIN, 0};
@@ -201,7 +209,7 @@ class WorkerPool::Worker {
         end(SIGTERM);
         return Answer::cancelled;
       }
-      if (Clock::now() > deadline) {
+      if (clock_->seconds() > timeout) {
         end(SIGTERM);
         return Answer::timeout;
       }
@@ -306,7 +314,13 @@ class WorkerPool::Worker {
     forget();
   }
 
+  struct Unmap {
+    void operator()(KernelClock* clock) const { KernelClock::unmap(clock); }
+  };
+
   Descriptor requests_, replies_, output_;
+  std::unique_ptr<KernelClock, Unmap> clock_;
+  bool asked_ = false;
   pid_t pid_ = 0;
   int status_ = 0;
   off_t printed_before_ = 0;  ///< size of the output when the case began

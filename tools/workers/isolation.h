@@ -21,7 +21,7 @@ struct WorkerSetup {
   Device device = Device::cpu;
   bool relations = true, as_written = false;
   std::string inputs = {};                 ///< file of the user's tensors; empty: none
-  double timeout = 60;                     ///< seconds that a case may take
+  double timeout = 60;                     ///< seconds that the kernel of a case may take
   std::string program = "/proc/self/exe";  ///< whose processes the workers are: this program, or `ampcheck`
 };
 /// Of ops of a library; without them, and with --isolation none, no worker is wanted.
@@ -37,9 +37,9 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  /// Runs a case in a worker. A worker that dies is a CRASH, one that does not answer in setup.timeout seconds a
-  /// TIMEOUT; either is replaced. Before a worker is killed, its kernel is asked to return (should_cancel).
-  /// EnvironmentError if no worker can be started, checks::Interrupted once cancelled.
+  /// Runs a case in a worker. A worker that dies is a CRASH, one whose kernel takes longer than setup.timeout seconds
+  /// a TIMEOUT; either is replaced. The judge's own time does not count. Before a worker is killed, its kernel is asked
+  /// to return (should_cancel). EnvironmentError if no worker can be started, checks::Interrupted once cancelled.
   CaseResult run(const checks::OpDef& op, const OpCall& call, const checks::How& how = {});
 
  private:

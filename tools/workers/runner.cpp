@@ -148,7 +148,8 @@ class KernelRunner::Host : public kernels::KernelHost {
   std::size_t op_;
 };
 
-KernelRunner::KernelRunner(std::string library, bool silent) : library_(std::move(library)), silent_(silent) {
+KernelRunner::KernelRunner(std::string library, bool silent, KernelClock* clock)
+    : library_(std::move(library)), silent_(silent), clock_(clock) {
   start();
 }
 
@@ -222,9 +223,11 @@ std::int64_t KernelRunner::call(std::size_t op, KernelPass pass, const kernels::
   if (distrusted_ && *distrusted_ != op) restart();
   Copies copies(arena_);
   std::string reply;
-  if (!send_message(requests_, request_of(op, pass, call, series, arena_, copies)) || !answers() ||
-      !receive_message(replies_, reply))
-    end_as_it_did();
+  const std::string request = request_of(op, pass, call, series, arena_, copies);
+  {
+    const KernelTime counts(clock_);
+    if (!send_message(requests_, request) || !answers() || !receive_message(replies_, reply)) end_as_it_did();
+  }
   copies.bring_back();
   return take_reply(reply);
 }

@@ -16,6 +16,7 @@
 #include "tools/choose/run_options.h"
 #include "tools/report/exit_code.h"
 #include "tools/workers/kernel_arena.h"
+#include "tools/workers/kernel_clock.h"
 
 namespace ampcheck::tools {
 
@@ -25,8 +26,8 @@ enum class KernelPass : std::uint8_t { forward, backward, jvp };
 class KernelRunner {
  public:
   /// Starts this program with --runner LIBRARY. `silent`: what kernels print on standard output is no part of an
-  /// answer. EnvironmentError if it cannot be started.
-  explicit KernelRunner(std::string library, bool silent = false);
+  /// answer. `clock`: counts the time of the kernels; none: nobody asks. EnvironmentError if it cannot be started.
+  explicit KernelRunner(std::string library, bool silent = false, KernelClock* clock = nullptr);
   KernelRunner(const KernelRunner&) = delete;
   KernelRunner& operator=(const KernelRunner&) = delete;
 
@@ -57,6 +58,7 @@ class KernelRunner {
 
   std::string library_;
   bool silent_ = false;
+  KernelClock* clock_ = nullptr;
   std::mutex mutex_;
   KernelArena arena_;
   std::deque<checks::OpDef> ops_;

@@ -20,6 +20,7 @@
 #include "tools/choose/selection.h"
 #include "tools/choose/user_tensors.h"
 #include "tools/workers/isolation.h"
+#include "tools/workers/kernel_clock.h"
 #include "tools/workers/limits.h"
 #include "tools/workers/runner.h"
 #include "tools/workers/wire.h"
@@ -80,9 +81,11 @@ ExitCode worker_main(int argc, char** argv) {
   run.as_written = how_judged.find("as-written") != std::string_view::npos;
   run.jobs = 1;
   run.cancel = &cancel;
+  KernelClock* const clock = KernelClock::map(kClock);  // to the end of the process
+  close(kClock);                                        // kernels do not see it
   std::unique_ptr<KernelRunner> runner;
   if (kernels_run_apart(options.words.front(), run.device))
-    runner = std::make_unique<KernelRunner>(options.words.front());
+    runner = std::make_unique<KernelRunner>(options.words.front(), false, clock);
   limit_memory(run.device);
   limit(RLIMIT_FSIZE, kMostOutput);  // a kernel may not take the disk either
   std::signal(SIGXFSZ, SIG_DFL);     // one that prints without end is ended
@@ -92,6 +95,7 @@ ExitCode worker_main(int argc, char** argv) {
     std::vector<const checks::OpDef*> there;
     for (const checks::OpDef& op : runner->take_over(options.plugin_ops)) there.push_back(&op);
     options.plugin_ops = std::move(there);
+    clock->apart();
   }
   open_data(options);
   const pid_t self = getpid();

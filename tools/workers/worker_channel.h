@@ -7,6 +7,7 @@
 namespace ampcheck::tools {
 
 inline constexpr int kRequests = 3, kReplies = 4;    ///< descriptors of the worker
+inline constexpr int kClock = 5;                     ///< that of its KernelClock
 inline constexpr char kWhole = 'w', kSampled = 's';  ///< first character of a request: how the case is to be judged
 inline constexpr char
     kExplained = 'e',

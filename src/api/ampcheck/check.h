@@ -187,7 +187,7 @@ struct Options {
   /// finding of its case. Empty: kernels run in the calling process, and one that crashes ends it. Built-in kernels
   /// always do.
   std::string worker_program;
-  double timeout = 60;  ///< Seconds that a case may take in a worker.
+  double timeout = 60;  ///< Seconds that the kernel of a case may take in a worker.
 
   /// How a reader of the report runs a case again: a line in which {} stands for its name. Empty: `ampcheck replay`.
   std::string again;

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long the kernel of a case has run. --timeout is of a kernel: a judge that is slow, on a large case or a busy
+// machine, convicts nobody.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace ampcheck::tools {
+
+/// Lies in memory that a worker shares with its supervisor. Times are of the monotonic clock, which both read alike.
+class KernelClock {
+ public:
+  /// A file that holds one, for map() here and in the worker. EnvironmentError if there can be none.
+  static int make_file();
+  /// The clock in the file; lives to the end of the process, or until unmap(). EnvironmentError.
+  static KernelClock* map(int file);
+  static void unmap(KernelClock* clock);
+
+  /// Of the supervisor, before a case. Without apart() all of the worker's time counts.
+  void restart();
+  /// Of the worker, once its library is loaded: from now on only what lies between start() and stop() counts.
+  void apart();
+  void start();
+  void stop();
+  /// Seconds since restart() that count.
+  double seconds() const;
+
+ private:
+  std::atomic<std::int64_t> since_{0}, spent_{0};  ///< nanoseconds; since_ is 0 while nothing counts
+  std::atomic<bool> apart_{false};
+};
+
+/// Counts while it lives. Without a clock nothing.
+class KernelTime {
+ public:
+  explicit KernelTime(KernelClock* clock) : clock_(clock) {
+    if (clock_ != nullptr) clock_->start();
+  }
+  ~KernelTime() {
+    if (clock_ != nullptr) clock_->stop();
+  }
+  KernelTime(const KernelTime&) = delete;
+  KernelTime& operator=(const KernelTime&) = delete;
+
+ private:
+  KernelClock* clock_;
+};
+
+}  // namespace ampcheck::tools
