@@ -14,6 +14,7 @@
 #include <optional>
 #include <string_view>
 
+#include "checks/doors/loading.h"
 #include "checks/run/sampled.h"
 #include "src/parallel.h"
 #include "tools/choose/plugins.h"
@@ -84,8 +85,12 @@ ExitCode worker_main(int argc, char** argv) {
   KernelClock* const clock = KernelClock::map(kClock);  // to the end of the process
   close(kClock);                                        // kernels do not see it
   std::unique_ptr<KernelRunner> runner;
-  if (kernels_run_apart(options.words.front(), run.device))
-    runner = std::make_unique<KernelRunner>(options.words.front(), false, clock);
+  if (kernels_run_apart(options.words.front(), run.device)) {
+    runner = std::make_unique<KernelRunner>(options.words.front(), KernelRunner::Kind::heard, clock);
+    checks::watch_loading({.before = {}, .after = {}, .outside = [&](const std::string&) {
+                             return std::optional(runner->description());
+                           }});
+  }
   limit_memory(run.device);
   limit(RLIMIT_FSIZE, kMostOutput);  // a kernel may not take the disk either
   std::signal(SIGXFSZ, SIG_DFL);     // one that prints without end is ended
