@@ -113,10 +113,10 @@ ExitCode do_part(const AuditOptions& options, int part, int parts, int jobs) {
 }
 
 /// Rank 0: the score of all parts.
-ExitCode report_all(const AuditOptions& options, std::chrono::steady_clock::time_point start) {
+ExitCode report_all(const AuditOptions& options, int parts, std::chrono::steady_clock::time_point start) {
   ZooAudit all;
   int missing = 0;
-  for (int part = 1; part <= kRankParts; ++part) {
+  for (int part = 1; part <= parts; ++part) {
     const std::string path = part_file(options.run_file, part, kKind);
     if (!std::filesystem::exists(path)) {
       ++missing;
@@ -124,12 +124,12 @@ ExitCode report_all(const AuditOptions& options, std::chrono::steady_clock::time
     }
     read_zoo_part(path, settings_of(options), all);
   }
-  if (missing == kRankParts)
+  if (missing == parts)
     throw ForeignFileError("[--engine] got no part of an audit zoo in '" + options.run_file +
                            "', want a folder of its own");
   sort_as_audited(all);
   all.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (missing > 0) write_stderr(fmt::format("ampcheck: incomplete: {} of {} parts are missing\n", missing, kRankParts));
+  if (missing > 0) write_stderr(fmt::format("ampcheck: incomplete: {} of {} parts are missing\n", missing, parts));
   const ExitCode code = report(options, all);
   return missing > 0 ? worse(code, ExitCode::incomplete) : code;
 }
@@ -141,8 +141,8 @@ ExitCode audit_zoo_command(const AuditOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   return share_parts({.folder = options.run_file,
                       .what_there = "",
-                      .part = [&](int part, int jobs) { return do_part(options, part, kRankParts, jobs); },
-                      .report = [&] { return report_all(options, start); }},
+                      .part = [&](int part, int parts, int jobs) { return do_part(options, part, parts, jobs); },
+                      .report = [&](int parts) { return report_all(options, parts, start); }},
                      options.jobs);
 }
 
