@@ -236,6 +236,66 @@ TEST_F(Shards, APartOfWhichRanksDieIsLeftToALaterJob) {
     EXPECT_EQ(run(wrong).exit_code, 2) << wrong;
 }
 
+/// The fence of the manual's CI page that begins with this line, without the fence itself.
+std::string fence_of_ci_page(const std::string& first) {
+  const std::string page = read_text(tests::in_source("/tools/manual/ci.md"));
+  const std::size_t begin = page.find("\n" + first) + 1, end = page.find("\n```", begin);
+  return begin == 0 || end == std::string::npos ? "" : page.substr(begin, end - begin + 1);
+}
+
+/// As the page says, with a srun that starts two ranks here.
+TEST_F(Shards, TheSlurmScriptOfTheManualRuns) {
+  std::filesystem::copy_file(tests::in_build("/custom_ops/unruly.so"), folder_.path() + "/libmy_norm.so");
+  const ProgramResult whole = run("check ./libmy_norm.so --regimes quick --no-times -o junit:whole.xml");
+  ASSERT_EQ(whole.exit_code, 1) << whole.err;
+  write("job.sh", fence_of_ci_page("#!/bin/bash"));
+  write("srun",
+        "#!/bin/sh\nexport SLURM_STEP_ID=0\nSLURM_PROCID=1 \"$@\" >rank1 2>err1 &\nSLURM_PROCID=0 \"$@\"\ncode=$?\n"
+        "wait\nexit $code\n");
+  const ProgramResult job =
+      shell("cd '" + folder_.path() +
+            "'; chmod +x srun; ln -s \"$AMPCHECK\" ampcheck; AMPCHECK_REGIMES=quick PATH=\"$PWD:$PATH\" SLURM_JOB_ID=7 "
+            "SLURM_NTASKS=2 bash job.sh");
+  EXPECT_EQ(job.exit_code, 1) << job.out << job.err;
+  EXPECT_TRUE(contains(job.err, "2 ranks (SLURM_PROCID=0, SLURM_NTASKS=2)")) << job.err;
+  EXPECT_EQ(job.out, whole.out);
+  EXPECT_TRUE(read("check.xml") == read("whole.xml"));
+  EXPECT_EQ(read("rank1"), "");
+}
+
+TEST_F(Shards, ThePodsOfTheManualRun) {
+  std::filesystem::copy_file(tests::in_build("/custom_ops/unruly.so"), folder_.path() + "/libmy_norm.so");
+  const ProgramResult whole = run("check ./libmy_norm.so --regimes quick --no-times -o junit:whole.xml");
+  const std::string job = fence_of_ci_page("apiVersion: batch/v1");
+  const std::size_t begin = job.find("            - |\n");
+  ASSERT_NE(begin, std::string::npos) << job;
+  write("pod.sh", job.substr(begin + 16));
+  const ProgramResult pods =
+      shell("cd '" + folder_.path() +
+            "'; ln -s \"$AMPCHECK\" ampcheck; for i in 0 1 2 3; do AMPCHECK_REGIMES=quick PATH=\"$PWD:$PATH\" "
+            "JOB_COMPLETION_INDEX=$i sh pod.sh >out 2>&1 || echo pod $i failed; done");
+  EXPECT_EQ(pods.out, "");
+  const ProgramResult merged = run("merge part*.run --no-times -o junit:check.xml");
+  EXPECT_EQ(merged.exit_code, 1) << merged.err;
+  EXPECT_TRUE(read("check.xml") == read("whole.xml"));
+}
+
+TEST_F(Shards, ALargerJobHasMorePartsAndKeepsThem) {
+  const ProgramResult whole = run("check relu --regimes quick --no-times");
+  const std::string job = "\"$AMPCHECK\" check relu --regimes quick --no-times --engine mpi --run-file job";
+  const ProgramResult many =
+      shell("cd '" + folder_.path() + "'; export OMPI_COMM_WORLD_SIZE=8; for r in 1 2 3 4 5 6 7; do " +
+            "OMPI_COMM_WORLD_RANK=$r " + job + " 2>err$r & done; OMPI_COMM_WORLD_RANK=0 " + job + "; wait");
+  EXPECT_EQ(many.out, whole.out) << many.err;
+  EXPECT_EQ(read("job/parts"), "32\n");
+  EXPECT_EQ(run("check relu --regimes quick --no-times --engine mpi --run-file job").out, whole.out)
+      << "one rank goes on with 32 parts";
+  write("job/parts", "many\n");
+  const ProgramResult foreign = run("check relu --regimes quick --engine mpi --run-file job");
+  EXPECT_EQ(foreign.exit_code, 7) << foreign.err;
+  EXPECT_TRUE(contains(foreign.err, "got 'many', want a number of parts")) << foreign.err;
+}
+
 /// Ranks of `audit zoo`; $OPTIONS are its words and options.
 const std::string kZooRanks =
     "zoo() { \"$AMPCHECK\" audit zoo $OPTIONS --no-times --json --engine mpi --run-file \"$@\"; }\n"

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <vector>
 
 #include "src/error.h"
 #include "src/parallel.h"
@@ -32,6 +33,9 @@ namespace fs = std::filesystem;
 
 constexpr int kMostAttempts = 2;  ///< that ranks may die of one part
 constexpr int kLeastParts = 16, kPartsOfARank = 4, kMostParts = 40'000;
+/// Parts in a row that a rank finds taken before it ends. Else a job's looks would be the square of its ranks. Rank 0
+/// looks at all: what a rank that ended leaves is done by it, at the latest.
+constexpr int kMostInVain = 64;
 
 /// How many parts the folder's run has: what it says, or from now on what this job asks for. Of ranks that ask at the
 /// same time the first one's answer holds.
@@ -113,17 +117,22 @@ struct Round {
   ExitCode code = ExitCode::passed;  ///< not passed: this rank is to end
 };
 
-Round take_parts(const RankWork& work, const ShardChoice& rank, int parts, int jobs) {
+/// `done`: parts that were found so, which are not looked at again.
+Round take_parts(const RankWork& work, const ShardChoice& rank, int parts, int jobs, std::vector<char>& done) {
   Round out;
-  for (int i = 0; i < parts; ++i) {
+  for (int i = 0, in_vain = 0; i < parts && (rank.shard == 1 || in_vain < kMostInVain); ++i) {
     const int part = (i + (rank.shard - 1) * parts / rank.shards) % parts + 1;  // ranks begin apart
+    if (done[static_cast<std::size_t>(part - 1)] != 0) continue;
     Claim claim(work.folder, part);
+    done[static_cast<std::size_t>(part - 1)] = static_cast<char>(claim.done());
+    ++in_vain;
     out.busy += claim.busy();
     out.given_up += claim.given_up();
     if (claim.busy() || claim.done() || claim.given_up()) continue;
     if (claim.attempts() > 0)
       write_stderr(fmt::format("ampcheck: part {} of {} goes on in rank {}: the rank that had it ended\n", part, parts,
                                rank.shard - 1));
+    in_vain = 0;
     claim.begin(rank.shard - 1);
     out.code = work.part(part, parts, jobs);
     if (out.code != ExitCode::passed && out.code != ExitCode::findings && out.code != ExitCode::nothing_ran) return out;
@@ -160,8 +169,9 @@ ExitCode share_parts(const RankWork& work, int jobs) {
     forget_earlier_jobs(work.folder, parts);
   }
   Round round;
+  std::vector<char> done(static_cast<std::size_t>(parts));
   do {
-    round = take_parts(work, rank, parts, jobs);
+    round = take_parts(work, rank, parts, jobs, done);
     if (round.code != ExitCode::passed) break;
     if (round.taken == 0 && round.busy > 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
   } while (round.taken > 0 || (reports && round.busy > 0));
