@@ -87,6 +87,17 @@ IsolationOptions isolation_of(const AnyOptions& options) {
       options);
 }
 
+Device device_of(const AnyOptions& options) {
+  return std::visit(
+      []<class O>(const O& o) {
+        if constexpr (std::is_base_of_v<RunningOptions, O>)
+          return o.device;
+        else
+          return Device::cpu;
+      },
+      options);
+}
+
 /// The command in a child, since it loads that library; if the library ends the child, that is a finding.
 ExitCode run_apart(const AnyOptions& options, const std::string& library) {
   const ChildEnd end = run_in_child(library, isolation_of(options).timeout);
@@ -109,7 +120,7 @@ ExitCode run(int argc, char** argv) {
   }
   const IsolationOptions isolation = isolation_of(options);
   if (is_child())
-    become_child(isolation.timeout);
+    become_child(isolation.timeout, device_of(options) == Device::cpu ? describe_outside : nullptr);
   else if (isolation.isolation)
     checks::watch_loading({.before = [](const std::string& path) { throw LibraryAhead{path}; }, .after = {}});
   try {
@@ -167,5 +178,6 @@ int main(int argc, char** argv) {
     code = worse(code, said(ExitCode::not_written, error));
   }
   child_is_done(code);
+  unload_outside();
   return static_cast<int>(code);
 }

@@ -118,7 +118,7 @@ bool selects(const std::string& pattern, const Specimen& specimen) {
 }
 
 bool selected(const Specimen& specimen, const AuditOptions& options) {
-  if (!specimen.equivalent.empty()) return false;
+  if (!specimen.equivalent.empty() || (options.only && !options.only(specimen.name()))) return false;
   return options.patterns.empty() || std::any_of(options.patterns.begin(), options.patterns.end(),
                                                  [&](const std::string& p) { return selects(p, specimen); });
 }

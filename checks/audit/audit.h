@@ -29,6 +29,7 @@ struct AuditOptions {
   const std::atomic<bool>* cancel =
       nullptr;  ///< once set, no further case starts; trials that are not complete are left out
   std::function<void(std::size_t done, std::size_t all, const std::string& last)> progress = nullptr;
+  std::function<bool(const std::string& name)> only = nullptr;  ///< of the kernels that the patterns name; null: all
 };
 
 /// One specimen in one storage type. A defect runs until its first conviction, a correct variant all cases.

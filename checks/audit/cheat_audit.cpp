@@ -12,6 +12,7 @@ namespace ampcheck::checks::zoo {
 namespace {
 
 bool wanted(const AuditOptions& options, const std::string& name) {
+  if (options.only && !options.only(name)) return false;
   return options.patterns.empty() || std::ranges::any_of(options.patterns, [&](const std::string& pattern) {
            return matches(pattern, name) || matches(pattern, name.substr(0, name.find('.')));
          });

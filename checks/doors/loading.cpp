@@ -16,6 +16,22 @@ LoadingHooks& hooks() {
 
 void watch_loading(LoadingHooks given) { hooks() = std::move(given); }
 
+std::optional<OutsideDescription> described_outside(const std::string& path) {
+  if (!hooks().outside) return std::nullopt;
+  struct Told {
+    const std::string& path;
+    std::string left = {};
+    ~Told() {
+      if (hooks().after) hooks().after(path, left);
+    }
+  };
+  if (hooks().before) hooks().before(path);
+  Told told{path};
+  std::optional<OutsideDescription> out = hooks().outside(path);
+  if (out) told.left = out->left;
+  return out;
+}
+
 Loading::Loading(std::string path) : path_(std::move(path)) {
   if (hooks().before) hooks().before(path_);
 }

@@ -4,11 +4,22 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "checks/doors/call_state.h"
+#include "checks/doors/plugin.h"
 
 namespace ampcheck::checks {
+
+/// What a library says of itself in another process, which loaded it. Its kernels are none of this process: they return
+/// an error until others take their place.
+struct OutsideDescription {
+  const ac_plugin* plugin = nullptr;  ///< to the end of this process; null of a TOML file, whose kernels are there
+  std::vector<RefusedOp> refused;
+  std::string left;  ///< as of LoadingHooks::after
+};
 
 /// Of a program that watches how libraries are loaded.
 struct LoadingHooks {
@@ -16,10 +27,15 @@ struct LoadingHooks {
   std::function<void(const std::string& path)> before;
   /// Afterwards. `left`: what of the thread's state the library had changed, in words; empty: nothing.
   std::function<void(const std::string& path, const std::string& left)> after;
+  /// Asks another process for the description of a library, which is then not opened here. Throws what load_plugin()
+  /// would. Null, or nothing: this process opens it.
+  std::function<std::optional<OutsideDescription>(const std::string& path)> outside = nullptr;
   bool keeps_state = false;  ///< the thread stays as the library left it: of a process that runs nothing but kernels
 };
 /// Set once, before the first load.
 void watch_loading(LoadingHooks hooks);
+/// What `outside` says, between `before` and `after`.
+std::optional<OutsideDescription> described_outside(const std::string& path);
 
 /// Lives while a library is opened and describes itself. Its end puts the state of the thread back.
 class Loading {

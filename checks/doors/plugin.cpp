@@ -22,6 +22,8 @@ constexpr const char* kSymbol = "ampcheck_plugin_v1";
 /// dlopen searches the system for a name without a slash; the user means a file.
 std::string as_file(const std::string& path) { return path.find('/') == std::string::npos ? "./" + path : path; }
 
+std::string name_of_file(const std::string& path) { return std::filesystem::path(path).filename().string(); }
+
 /// An op of launchers that a TOML file describes.
 /// "softmax.cu@launch.toml": the kernel in softmax.cu, launched as the TOML file says.
 Plugin load_toml(const std::string& word, Opening opening) {
@@ -37,7 +39,8 @@ Plugin load_toml(const std::string& word, Opening opening) {
   text.resize(static_cast<std::size_t>(in.gcount()));
   if (in.bad()) throw EnvironmentError("[plug-in] got '" + path + "', which cannot be read");
   TomlOp made = op_of_toml(text, path, kernel);
-  if (opening == Opening::run) made.resolve();
+  const bool outside = opening == Opening::apart && described_outside(word).has_value();
+  if (opening != Opening::describe && !outside) made.resolve();
   Plugin out{word, {}};
   out.ops.push_back(std::move(made.op));
   if (made.backward_op) out.ops.push_back(std::move(*made.backward_op));
@@ -55,6 +58,12 @@ Plugin load(const std::string& path, Opening opening) {
                            "', which is source, want the library that it makes: c++ -std=c++20 "
                            "-O2 -shared -fPIC -I HEADERS " +
                            path + " -o libmy_op.so");
+  if (opening != Opening::run)
+    if (const auto there = described_outside(path)) {
+      Plugin out{.path = path, .ops = ops_of(there->plugin, name_of_file(path)), .refused = there->refused};
+      for (OpDef& op : out.ops) op.plugin = path;
+      return out;
+    }
   const Loading loading(path);
   void* library = dlopen(as_file(path).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -73,7 +82,8 @@ Plugin load(const std::string& path, Opening opening) {
     throw PluginError("[" + path + "] got an exception out of " + kSymbol + ", want a description");
   }
   Plugin out{path, {}};
-  out.ops = ops_of(description, std::filesystem::path(path).filename().string(), &out.refused);
+  out.ops = ops_of(description, name_of_file(path), &out.refused);
+  out.description = description;
   for (OpDef& op : out.ops) op.plugin = path;
   return out;
 }
@@ -82,12 +92,16 @@ Plugin load(const std::string& path, Opening opening) {
 
 const Plugin& load_plugin(const std::string& path, Opening opening) {
   static std::mutex mutex;
-  static std::deque<Plugin> loaded;  // a deque: references stay valid
+  struct Loaded {
+    Opening opening;
+    Plugin plugin;
+  };
+  static std::deque<Loaded> loaded;  // a deque: references stay valid
   const std::lock_guard lock(mutex);
-  for (const Plugin& known : loaded)
-    if (known.path == path) return known;
-  loaded.push_back(load(path, opening));
-  return loaded.back();
+  for (const Loaded& known : loaded)
+    if (known.plugin.path == path && known.opening == opening) return known.plugin;
+  loaded.push_back({opening, load(path, opening)});
+  return loaded.back().plugin;
 }
 
 }  // namespace ampcheck::checks

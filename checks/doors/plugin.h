@@ -26,20 +26,23 @@ struct KernelError : Error {
 struct RefusedOp {
   std::string name;  ///< empty if even that is none
   std::string why;   ///< with the place
+  int index = 0;     ///< among the library's ops
 };
 
 struct Plugin {
   std::string path;  ///< as the user wrote it: goes into replay lines
   std::vector<OpDef> ops;
   std::vector<RefusedOp> refused = {};
+  const ac_plugin* description = nullptr;  ///< of a library that was opened; null of a TOML file
 };
 
-/// Whether kernels are to be called. A TOML file is enough to describe its op: its library is then not opened.
-enum class Opening { describe, run };
+/// Whether kernels are to be called, and where. A TOML file is enough to describe its op: its library is then not
+/// opened. `apart`: in another process, where this one has such (checks/doors/loading.h); else here.
+enum class Opening { describe, apart, run };
 
 /// Loads a library, or the library of a TOML file (checks/doors/launcher_toml.h), for the life of the process; a second
-/// call with the same path gives the same object. Loading runs its static initialisers and nothing of its kernels.
-/// Throws EnvironmentError if it cannot be loaded, PluginError if it describes no valid ops.
+/// call with the same path and opening gives the same object. Loading runs its static initialisers and nothing of its
+/// kernels. Throws EnvironmentError if it cannot be loaded, PluginError if it describes no valid ops.
 const Plugin& load_plugin(const std::string& path, Opening opening = Opening::run);
 
 /// The ops of a description. `where` names the library in messages. Every field is validated and every form recorded at

@@ -580,7 +580,7 @@ std::vector<OpDef> ops_of(const ac_plugin* plugin, const std::string& where, std
       read = OpReader(ops[i], place.entry("op", static_cast<int>(i))).read();
     } catch (const PluginError& error) {
       if (refused == nullptr) throw;
-      refused->push_back({name_of_refused(ops[i], place), error.what()});
+      refused->push_back({name_of_refused(ops[i], place), error.what(), static_cast<int>(i)});
     }
     for (OpDef& op : read) {
       if (!names.insert(op.signature.name).second) place.fail("op '" + op.signature.name + "', got it a second time");

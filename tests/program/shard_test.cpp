@@ -212,7 +212,7 @@ TEST_F(Shards, ARankThatIsKilledLosesItsPartAlone) {
   const ProgramResult all =
       shell("cd '" + folder_.path() + "'; OPTIONS='" + check + "'\n" + kRanks +
             "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 \"$AMPCHECK\" check $OPTIONS --engine mpi --run-file job1 "
-            "2>lost & lost=$!; sleep 1; ranks 1 & rest=$!; sleep 0.5; kill -9 $lost; wait $rest");
+            "2>none & lost=$!; sleep 1; ranks 1 & rest=$!; sleep 0.5; kill -9 $lost; wait $rest");
   EXPECT_EQ(all.exit_code, 1) << all.out << all.err;
   EXPECT_LT(all.seconds, 40);
   EXPECT_TRUE(read("ranks1.json") == read("whole.json")) << all.out << all.err;
@@ -234,6 +234,113 @@ TEST_F(Shards, APartOfWhichRanksDieIsLeftToALaterJob) {
   for (const char* const wrong : {"check relu --engine mpi", "check relu --engine mpi --run-file j --shard 1/2",
                                   "check relu --engine mip --run-file j"})
     EXPECT_EQ(run(wrong).exit_code, 2) << wrong;
+}
+
+/// The fence of the manual's CI page that begins with this line, without the fence itself.
+std::string fence_of_ci_page(const std::string& first) {
+  const std::string page = read_text(tests::in_source("/tools/manual/ci.md"));
+  const std::size_t begin = page.find("\n" + first) + 1, end = page.find("\n```", begin);
+  return begin == 0 || end == std::string::npos ? "" : page.substr(begin, end - begin + 1);
+}
+
+/// As the page says, with a srun that starts two ranks here.
+TEST_F(Shards, TheSlurmScriptOfTheManualRuns) {
+  std::filesystem::copy_file(tests::in_build("/custom_ops/unruly.so"), folder_.path() + "/libmy_norm.so");
+  const ProgramResult whole = run("check ./libmy_norm.so --regimes quick --no-times -o junit:whole.xml");
+  ASSERT_EQ(whole.exit_code, 1) << whole.err;
+  write("job.sh", fence_of_ci_page("#!/bin/bash"));
+  write("srun",
+        "#!/bin/sh\nexport SLURM_STEP_ID=0\nSLURM_PROCID=1 \"$@\" >rank1 2>err1 &\nSLURM_PROCID=0 \"$@\"\ncode=$?\n"
+        "wait\nexit $code\n");
+  const ProgramResult job =
+      shell("cd '" + folder_.path() +
+            "'; chmod +x srun; ln -s \"$AMPCHECK\" ampcheck; AMPCHECK_REGIMES=quick PATH=\"$PWD:$PATH\" SLURM_JOB_ID=7 "
+            "SLURM_NTASKS=2 bash job.sh");
+  EXPECT_EQ(job.exit_code, 1) << job.out << job.err;
+  EXPECT_TRUE(contains(job.err, "2 ranks (SLURM_PROCID=0, SLURM_NTASKS=2)")) << job.err;
+  EXPECT_EQ(job.out, whole.out);
+  EXPECT_TRUE(read("check.xml") == read("whole.xml"));
+  EXPECT_EQ(read("rank1"), "");
+}
+
+TEST_F(Shards, ThePodsOfTheManualRun) {
+  std::filesystem::copy_file(tests::in_build("/custom_ops/unruly.so"), folder_.path() + "/libmy_norm.so");
+  const ProgramResult whole = run("check ./libmy_norm.so --regimes quick --no-times -o junit:whole.xml");
+  const std::string job = fence_of_ci_page("apiVersion: batch/v1");
+  const std::size_t begin = job.find("            - |\n");
+  ASSERT_NE(begin, std::string::npos) << job;
+  write("pod.sh", job.substr(begin + 16));
+  const ProgramResult pods =
+      shell("cd '" + folder_.path() +
+            "'; ln -s \"$AMPCHECK\" ampcheck; for i in 0 1 2 3; do AMPCHECK_REGIMES=quick PATH=\"$PWD:$PATH\" "
+            "JOB_COMPLETION_INDEX=$i sh pod.sh >out 2>&1 || echo pod $i failed; done");
+  EXPECT_EQ(pods.out, "");
+  const ProgramResult merged = run("merge part*.run --no-times -o junit:check.xml");
+  EXPECT_EQ(merged.exit_code, 1) << merged.err;
+  EXPECT_TRUE(read("check.xml") == read("whole.xml"));
+}
+
+TEST_F(Shards, ALargerJobHasMorePartsAndKeepsThem) {
+  const ProgramResult whole = run("check relu --regimes quick --no-times");
+  const std::string job = "\"$AMPCHECK\" check relu --regimes quick --no-times --engine mpi --run-file job";
+  const ProgramResult many =
+      shell("cd '" + folder_.path() + "'; export OMPI_COMM_WORLD_SIZE=8; for r in 1 2 3 4 5 6 7; do " +
+            "OMPI_COMM_WORLD_RANK=$r " + job + " 2>err$r & done; OMPI_COMM_WORLD_RANK=0 " + job + "; wait");
+  EXPECT_EQ(many.out, whole.out) << many.err;
+  EXPECT_EQ(read("job/parts"), "32\n");
+  EXPECT_EQ(run("check relu --regimes quick --no-times --engine mpi --run-file job").out, whole.out)
+      << "one rank goes on with 32 parts";
+  write("job/parts", "many\n");
+  const ProgramResult foreign = run("check relu --regimes quick --engine mpi --run-file job");
+  EXPECT_EQ(foreign.exit_code, 7) << foreign.err;
+  EXPECT_TRUE(contains(foreign.err, "got 'many', want a number of parts")) << foreign.err;
+}
+
+/// Ranks of `audit zoo`; $OPTIONS are its words and options.
+const std::string kZooRanks =
+    "zoo() { \"$AMPCHECK\" audit zoo $OPTIONS --no-times --json --engine mpi --run-file \"$@\"; }\n"
+    "ranks() { n=$1; export OMPI_COMM_WORLD_SIZE=$n; for r in $(seq 1 $((n - 1))); do OMPI_COMM_WORLD_RANK=$r zoo "
+    "job$n >out$r 2>err$r & done; OMPI_COMM_WORLD_RANK=0 zoo job$n >ranks$n.json; code=$?; wait; return $code; }\n";
+
+TEST_F(Shards, RanksGiveTheZooOfOneRun) {
+  const std::string words = "relu mul 'relu.fmax' --dtype bf16 --regimes quick";
+  const ProgramResult whole = run("audit zoo " + words + " --no-times --json >whole.json");
+  for (const int n : {1, 2, 4}) {
+    const ProgramResult all =
+        shell("cd '" + folder_.path() + "'; OPTIONS='relu mul relu.fmax --dtype bf16 --regimes quick'\n" + kZooRanks +
+              "ranks " + std::to_string(n) + "; code=$?; cat out* 2>/dev/null; exit $code");
+    EXPECT_EQ(all.exit_code, whole.exit_code) << all.err;
+    EXPECT_EQ(all.out, "") << "rank 0 alone reports";
+    EXPECT_TRUE(read("ranks" + std::to_string(n) + ".json") == read("whole.json")) << n << " ranks";
+    EXPECT_TRUE(contains(all.err, std::to_string(n) + " rank")) << all.err;
+  }
+  const ProgramResult text = run("audit zoo " + words + " --no-times"),
+                      again = run("audit zoo " + words + " --no-times --engine mpi --run-file job2");
+  EXPECT_EQ(again.out, text.out) << "the same command again runs nothing anew";
+  const ProgramResult other = run("audit zoo relu --dtype bf16 --engine mpi --run-file job2");
+  EXPECT_EQ(other.exit_code, 7) << other.out << other.err;
+  EXPECT_TRUE(contains(other.err, "got a part with other options")) << other.err;
+  write("job2/part01.zoo", read("job2/part01.zoo").substr(0, 100));
+  EXPECT_EQ(run("audit zoo " + words + " --engine mpi --run-file job2").exit_code, 7) << "a torn file";
+  std::filesystem::remove(folder_.path() + "/job2/part01.zoo");
+  const ProgramResult less = run("audit zoo " + words + " --engine mpi --run-file job2");
+  EXPECT_TRUE(contains(less.err, "incomplete: 1 of 16 parts are missing")) << less.err;
+  for (const char* const wrong :
+       {"audit zoo relu --engine mpi", "audit zoo relu --run-file j", "audit gate relu --engine mpi --run-file j"})
+    EXPECT_EQ(run(wrong).exit_code, 2) << wrong;
+}
+
+TEST_F(Shards, ARankOfTheZooThatIsKilledLosesItsPartAlone) {
+  const std::string words = "log_softmax cross_entropy --dtype bf16 --regimes quick";
+  run("audit zoo " + words + " --no-times --json >whole.json");
+  const ProgramResult all =
+      shell("cd '" + folder_.path() + "'; export OMPI_COMM_WORLD_SIZE=2; OPTIONS='" + words + "'\n" + kZooRanks +
+            "OMPI_COMM_WORLD_RANK=0 zoo job >ranks.json & rest=$!\n"
+            "OMPI_COMM_WORLD_RANK=1 \"$AMPCHECK\" audit zoo $OPTIONS --engine mpi --run-file job >lost 2>&1 & lost=$!\n"
+            "until grep -L done job/*.claim 2>none | xargs grep -q 'rank 1' 2>none; do sleep 0.01; done\n"
+            "kill -9 $lost; wait $rest");
+  EXPECT_TRUE(contains(all.err, "goes on in rank 0: the rank that had it ended")) << all.err;
+  EXPECT_TRUE(read("ranks.json") == read("whole.json")) << all.out << all.err;
 }
 
 }  // namespace

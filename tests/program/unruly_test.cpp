@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 #include <thread>
 
@@ -37,6 +38,8 @@ constexpr LibraryDeed kDeeds[] = {
     {"describe-exit", 1, "ended its process by itself with exit code 0 as it was loaded"},
     {"describe-crash", 1, "ended its process by signal 11 (Segmentation fault) as it was loaded"},
     {"describe-hang", 1, "was not loaded in 1 s (--timeout)"},
+    {"load-patches", 0, ""},
+    {"describe-patches", 0, ""},
     {"unload-exit", 0, ""},
     {"unload-crash", 1, "ended its process by signal 11 (Segmentation fault) as it was unloaded"},
     {"unload-hang", 1, "was not unloaded in 1 s (--timeout)"},
@@ -60,6 +63,42 @@ TEST_P(Unruly, NeverMakesAWrongOpPass) {
       EXPECT_TRUE(contains(run.out + run.err, GetParam().words)) << run.out << run.err;
     }
   }
+}
+
+/// What the library runs lies apart from what judges and reports, in whatever command.
+TEST(UnrulyLibraries, RunInNoProcessThatJudgesOrReports) {
+  const TemporaryFolder folder;
+  const std::string mark = folder.path() + "/marks";
+  const char* const commands[] = {"check UNRULY wrong --regimes quick",
+                                  "replay UNRULY 'wrong(x=fp32[5],seed=1)'",
+                                  "gate UNRULY wrong --regimes quick --record r",
+                                  "contract UNRULY wrong",
+                                  "audit gate UNRULY wrong",
+                                  "list UNRULY",
+                                  "certify UNRULY"};
+  for (const std::string command : commands) {
+    fs::remove(mark);
+    const ProgramResult run =
+        shell("cd '" + folder.path() + "'; ln -sf " + kUnruly + " UNRULY.so; AMPCHECK_TEST_MARK=" + mark +
+              " AMPCHECK_TEST_DEED=load-patches \"$AMPCHECK\" " +
+              std::regex_replace(command, std::regex("UNRULY"), "./UNRULY.so"));
+    EXPECT_LE(run.exit_code, 1) << command << run.err;
+    const std::string marks = read_text(mark);
+    std::istringstream lines(marks);
+    for (std::string line; std::getline(lines, line);)
+      EXPECT_TRUE(contains(line, ":ampcheck --runner ")) << command << ": " << line;
+    EXPECT_TRUE(contains(marks, "patched in ")) << command << run.err;
+    const bool runs = command[0] != 'l' && !command.starts_with("certify");
+    EXPECT_EQ(contains(marks, "kernel in "), runs) << command << run.err;
+    if (command.starts_with("check") || command.starts_with("replay") || command.starts_with("gate")) {
+      EXPECT_EQ(run.exit_code, 1) << command << run.out << run.err;
+    }
+  }
+  // Without isolation all is one process: the same deed shows that it would work.
+  const ProgramResult one =
+      ampcheck("check " + kUnruly + " wrong --regimes quick --isolation none", "AMPCHECK_TEST_DEED=load-patches");
+  EXPECT_EQ(one.exit_code, 0) << one.out << one.err;
+  EXPECT_TRUE(contains(one.out, "BUG  AC101  wrong")) << one.out;
 }
 
 TEST(UnrulyReports, SayWhatTheLibraryDid) {

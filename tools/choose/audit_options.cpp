@@ -84,6 +84,9 @@ void add_options(CLI::App* command, AuditOptions& o) {
   add_gate_options(command, o.gate);
   add_scaler_options(command, o.scaler);
   add_autocast_options(command, o);
+  add_engine_option(command, o.ranks);
+  text_option(command, "--run-file", "FOLDER", "for zoo with --engine mpi: a folder that all ranks see", o.run_file);
+  add_flag(command, "--no-times", o.no_times, kNoTimes);
   add_log_output(command, o.reports);
   add_dump_options(command, o);
 }

@@ -44,6 +44,9 @@ struct AuditOptions : CaseOptions, IsolationOptions, DumpOptions {
   ScalerAuditOptions scaler = {};
   AutocastAuditOptions autocast = {};
   std::vector<ReportFile> reports = {};
+  bool ranks = false;         ///< --engine mpi: a part of the zoo at a time, beside other ranks of one job
+  std::string run_file = {};  ///< folder that they share
+  bool no_times = false;      ///< times are 0, so that equal results are equal bytes
 };
 void add_options(CLI::App* command, AuditOptions& o);
 

@@ -110,6 +110,7 @@ const CommandRow kRows[] = {
      {{"ampcheck audit gate softmax --atol 1e-2 --rtol 1e-2", "what this rule accepts and rejects"},
       {"ampcheck audit gate --preset all", "what the rules of known projects accept and reject"},
       {"ampcheck audit zoo rms_norm", "verdicts on kernels with planted defects, and on correct ones"},
+      {"ampcheck audit zoo --engine mpi --run-file parts", "all ops, shared by the ranks that mpirun starts"},
       {"ampcheck audit scaler --log train.log", "is the loss scale of this run healthy?"},
       {"ampcheck audit scaler ./libmy_scaler.so", "is this scaler right?"},
       {"ampcheck audit step 'python3 my_step.py'", "does a skipped step leave everything alone?"},

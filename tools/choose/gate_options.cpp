@@ -40,12 +40,7 @@ void add_options(CLI::App* command, KernelGateOptions& o) {
   add_run_options(command, o);
   add_budget_options(command, o);
   add_report_output(command, o.reports);
-  each(command, "--engine", "E",
-       "mpi: the ranks of 'mpirun -n N' or srun share the cases through the folder of --run-file, and rank 0 reports",
-       [&o](const std::string& t) {
-         constexpr std::array kEngines = {Named<bool>{"mpi", true}, Named<bool>{"none", false}};
-         o.ranks = choose("--engine", t, kEngines);
-       });
+  add_engine_option(command, o.ranks);
   text_option(command, "--run-file", "FOLDER", "for --engine mpi: a folder that all ranks see", o.run_file);
 }
 

@@ -11,8 +11,6 @@ namespace ampcheck::tools {
 
 namespace {
 
-constexpr const char* kNoTimes = "report every time as 0, so that equal results make equal files";
-
 /// --accumulate of check: of a dump its contract, otherwise the cores on which kernels run.
 void parse_accumulate(const std::string& text, CheckOptions& o) {
   if (find_accumulator(text, o.accumulator) && o.accumulator.core == TensorCore::none) return;
@@ -65,12 +63,7 @@ void add_options(CLI::App* command, CheckOptions& o) {
          o.shards = chosen.shards;
          o.shard_origin = chosen.origin;
        });
-  each(command, "--engine", "E",
-       "mpi: the ranks of 'mpirun -n N' or srun share the cases through the folder of --run-file, and rank 0 reports",
-       [&o](const std::string& t) {
-         constexpr std::array kEngines = {Named<bool>{"mpi", true}, Named<bool>{"none", false}};
-         o.ranks = choose("--engine", t, kEngines);
-       });
+  add_engine_option(command, o.ranks);
   add_flag(command, "--no-times", o.no_times, kNoTimes);
   add_flag(command, "-v,--verbose", o.verbose,
            "show every failing case, and which operations of a formula make its intervals wide");

@@ -90,6 +90,15 @@ void add_number(CLI::App* command, const char* flag, const char* help, double& v
   each(command, flag, "X", help, [flag, &value](const std::string& text) { value = parse_positive(flag, text); });
 }
 
+void add_engine_option(CLI::App* command, bool& ranks) {
+  each(command, "--engine", "E",
+       "mpi: the ranks of 'mpirun -n N' or srun share the cases through the folder of --run-file, and rank 0 reports",
+       [&ranks](const std::string& t) {
+         constexpr std::array kEngines = {Named<bool>{"mpi", true}, Named<bool>{"none", false}};
+         ranks = choose("--engine", t, kEngines);
+       });
+}
+
 void add_seed_option(CLI::App* command, const char* help, std::uint64_t& seed) {
   each(command, "--seed", "S", help,
        [&seed](const std::string& t) { seed = parse_count("--seed", t, 0, std::int64_t{1} << 53); });

@@ -67,6 +67,9 @@ void add_words(CLI::App* command, const char* name, std::vector<std::string>& to
 void add_word(CLI::App* command, const char* name, std::string& to, const char* help, bool required,
               const char* meta = nullptr);
 void add_number(CLI::App* command, const char* flag, const char* help, double& value);
+/// --engine of commands whose cases ranks may share.
+void add_engine_option(CLI::App* command, bool& ranks);
+inline constexpr char kNoTimes[] = "report every time as 0, so that equal results make equal files";
 /// --seed: the first of several, or the only one.
 void add_seed_option(CLI::App* command, const char* help, std::uint64_t& seed);
 

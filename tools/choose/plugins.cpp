@@ -70,7 +70,7 @@ void open_plugin(OpOptions& options) {
   const bool runs = options.verb != "list" && options.verb != "certify";
   try {
     const checks::Plugin& plugin =
-        checks::load_plugin(options.words.front(), runs ? checks::Opening::run : checks::Opening::describe);
+        checks::load_plugin(options.words.front(), runs ? checks::Opening::apart : checks::Opening::describe);
     for (const checks::OpDef& op : plugin.ops) options.plugin_ops.push_back(&op);
     refuse(plugin, options);
   } catch (const checks::PluginError& error) {

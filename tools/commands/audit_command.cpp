@@ -1,292 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ampcheck audit zoo`: how often the verdicts are right, measured on kernels with planted defects and on correct ones.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <chrono>
-#include <mutex>
-#include <set>
-
-#include "checks/audit/audit.h"
-#include "checks/audit/cheat_audit.h"
+// `ampcheck audit WHAT`: each kind has a file of its own.
 #include "tools/choose/plugins.h"
 #include "tools/commands/audit_commands.h"
 #include "tools/commands/commands.h"
-#include "tools/report/json.h"
-#include "tools/report/numbers.h"
-#include "tools/report/output.h"
-#include "tools/report/progress.h"
-#include "tools/workers/interrupt.h"
 
 namespace ampcheck::tools {
 
 namespace {
-
-using namespace checks::zoo;
-
-std::string share(const Score& score, std::int64_t of) {
-  return score.trials == 0 ? "-" : fmt::format("{:.1f} %", 100 * score.share(of));
-}
-
-std::string score_line(const std::string& what, const Score& s) {
-  return fmt::format("  {:<58}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}\n", what, s.trials, share(s, s.found),
-                     share(s, s.right_class), share(s, s.exact_class), share(s, s.right_cause),
-                     share(s, s.wrong_cause));
-}
-
-std::string class_table(const Scores& scores, const Style& style) {
-  std::string out = fmt::format("  {}{:<58}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}{}\n", style.bold, "defect", "runs", "found",
-                                "class", "exact", "cause", "wrong", style.reset);
-  for (const DefectClass& known : defect_classes()) {
-    const Score& s = scores.by_class[static_cast<std::size_t>(known.number)];
-    if (s.trials > 0) out += score_line(fmt::format("{:>2} {}", known.number, known.what), s);
-  }
-  if (scores.all.trials > 0 || scores.fp64.trials == 0)
-    out += score_line("all", scores.all) + score_line("of these the unseen third", scores.unseen);
-  if (scores.fp64.trials > 0) out += score_line("besides, kernels of fp64", scores.fp64);
-  return out;
-}
-
-std::string alarm_text(std::int64_t alarms, std::int64_t cases) {
-  return cases == 0 ? "-"
-                    : fmt::format("{} of {} ({})", grouped(alarms), grouped(cases),
-                                  percent(static_cast<double>(alarms) / static_cast<double>(cases)));
-}
-
-std::string gate_table(const Scores& scores, const Style& style) {
-  std::string out = fmt::format("  {}{:<18}{:>9}{:>11}   {}{}\n", style.bold, "rule", "finds", "of unseen",
-                                "rejects of the correct kernels' cases", style.reset);
-  const auto line = [&](const char* name, const std::string& finds, const std::string& unseen,
-                        const std::string& alarms) {
-    out += fmt::format("  {:<18}{:>9}{:>11}   {}\n", name, finds, unseen, alarms);
-  };
-  line("ampcheck", share(scores.all, scores.all.found), share(scores.unseen, scores.unseen.found),
-       alarm_text(scores.clean.alarms, scores.clean.cases));
-  if (scores.fp64.trials + scores.clean_fp64.variants > 0)
-    line("ampcheck in fp64", share(scores.fp64, scores.fp64.found), "-",
-         alarm_text(scores.clean_fp64.alarms, scores.clean_fp64.cases));
-  if (scores.all.alone_trials + scores.clean.alone_cases > 0)
-    line("by formula alone", share(scores.all, scores.all.alone_found), share(scores.unseen, scores.unseen.alone_found),
-         alarm_text(scores.clean.alone_alarms, scores.clean.alone_cases));
-  const auto gates = usual_gates();
-  for (std::size_t g = 0; g < gates.size(); ++g) {
-    const auto of = [&](const Score& s) { return share(s, s.gates.empty() ? 0 : s.gates[g]); };
-    line(gates[g].name, of(scores.all), of(scores.unseen),
-         alarm_text(scores.clean.gate_alarms.empty() ? 0 : scores.clean.gate_alarms[g], scores.clean.gate_cases));
-  }
-  const auto of_fp32 = [](std::int64_t rejected, std::int64_t asked) {
-    return asked == 0 ? "-"
-                      : fmt::format("{:.1f} %", 100.0 * static_cast<double>(rejected) / static_cast<double>(asked));
-  };
-  const auto rules = gradcheck_rules();
-  for (std::size_t r = 0; r < rules.size(); ++r) {
-    const auto of = [&](const Score& s) { return of_fp32(s.gradcheck.empty() ? 0 : s.gradcheck[r], s.fp32); };
-    const std::int64_t alarms = scores.clean.gradcheck_alarms.empty() ? 0 : scores.clean.gradcheck_alarms[r];
-    line(rules[r].name, of(scores.all), of(scores.unseen),
-         scores.clean.fp32 == 0 ? "-" : fmt::format("{} of {} kernels in fp32", alarms, scores.clean.fp32));
-  }
-  return out;
-}
-
-std::string trial_line(const Trial& t) {
-  const Specimen& s = *t.specimen;
-  const std::string due = s.correct() ? "correct" : fmt::format("{:>2} {}", s.defect_class, name(s.due));
-  if (!t.found())
-    return fmt::format("{:<36} {:<5} {:<22} {}\n", s.name(), name(t.dtype), due,
-                       s.correct() ? "not convicted" : "NOT FOUND: visible with " + s.regime);
-  const char* mark = t.right_class && t.right_cause ? ""
-                     : t.wrong_cause                ? " WRONG CAUSE"
-                     : t.right_class                ? " cause?"
-                     : t.right_cause                ? " class?"
-                                                    : " class? cause?";
-  return fmt::format("{:<36} {:<5} {:<22} {} {}{}  {}\n  {:<42} {}\n", s.name(), name(t.dtype), due, name(t.verdict),
-                     name(t.code), mark, t.cause, "", t.case_name);
-}
-
-/// What needs a person's eye: defects that were missed, correct kernels that were convicted.
-std::string failures(const std::vector<Trial>& trials, const Style& style) {
-  std::string out;
-  for (const Trial& t : trials) {
-    if (t.specimen->correct() == !t.found()) continue;
-    const std::string what = t.specimen->correct()
-                                 ? fmt::format("convicted though correct: {} '{}'", name(t.code), t.case_name)
-                                 : "not found; visible with " + t.specimen->regime;
-    out += fmt::format("  {}{} {}{}: {}; {}\n", style.red, t.specimen->name(), name(t.dtype), style.reset,
-                       t.specimen->what, what);
-  }
-  return out;
-}
-
-std::string equivalents() {
-  std::string out;
-  for (const Specimen& s : specimens())
-    if (!s.equivalent.empty()) out += fmt::format("  {}: {}; right all the same: {}\n", s.name(), s.what, s.equivalent);
-  return out.empty() ? out : "\nEquivalent, not counted:\n" + out;
-}
-
-/// Kernels that deceive a test, and their honest twins.
-std::string cheat_lines(const std::vector<CheatTrial>& cheats) {
-  std::int64_t runs = 0, found = 0, named = 0, honest = 0, flagged = 0;
-  std::string wrong;
-  for (const CheatTrial& t : cheats) {
-    (t.honest() ? honest : runs) += 1;
-    found += !t.honest() && t.found();
-    named += !t.honest() && t.right();
-    flagged += t.honest() && t.found();
-    if (!t.right())
-      wrong += fmt::format("  {} {}: {}; {} {} in {} of {} cases '{}'\n", t.cheat->planted.op.signature.name,
-                           name(t.dtype), t.cheat->planted.what, t.found() ? name(t.code) : "not found", t.cause,
-                           t.convicted, t.cases, t.case_name);
-  }
-  if (cheats.empty()) return "";
-  return fmt::format(
-      "\nKernels that deceive a test: {} of {} runs found, {} named; of their honest twins {} of {} "
-      "convicted\n{}",
-      found, runs, named, flagged, honest, wrong);
-}
-
-bool all_well(const std::vector<CheatTrial>& cheats) {
-  return std::ranges::all_of(cheats, [](const CheatTrial& t) { return t.right(); });
-}
-
-bool all_well(const Scores& scores) {
-  return scores.clean.alarms + scores.clean_fp64.alarms == 0 && (scores.fp64.trials == 0 || goals_met(scores.fp64)) &&
-         (scores.all.trials == 0 || goals_met(scores.all)) &&
-         (scores.unseen.trials == 0 || goals_met(scores.unseen, kUnseenCauseGoal));
-}
-
-std::string text_of(const std::vector<Trial>& trials, const Scores& scores, const AuditOptions& options, double seconds,
-                    const std::vector<CheatTrial>& cheats) {
-  const Style style = stdout_style();
-  const bool well = all_well(scores) && all_well(cheats);
-  std::set<std::string> defects, variants, ops;
-  for (const Trial& t : trials) {
-    (t.specimen->correct() ? variants : defects).insert(t.specimen->name());
-    ops.insert(t.specimen->name().substr(0, t.specimen->name().find('.')));
-  }
-  std::string out =
-      fmt::format("{}{} defects and {} correct kernels of {} ops{}; a run is one of them in one storage type\n\n",
-                  style.bold, defects.size(), variants.size(), ops.size(), style.reset);
-  if (options.verbose) {
-    for (const Trial& t : trials) out += trial_line(t);
-    out += "\n";
-  }
-  out += class_table(scores, style) + "\n" + gate_table(scores, style);
-  out += cheat_lines(cheats);
-  const std::string failed = failures(trials, style);
-  if (!failed.empty()) out += "\nWrong:\n" + failed;
-  out += equivalents();
-  const std::string goals = fmt::format(
-      "want {:.0f} % found, {:.0f} % of exact class, {:.0f} % of right cause ({:.0f} % on the unseen third), at most "
-      "{:.0f} % of findings with a wrong cause, every kernel that deceives found and named, and no correct kernel "
-      "convicted",
-      100 * kFoundGoal, 100 * kExactGoal, 100 * kCauseGoal, 100 * kUnseenCauseGoal, 100 * kWrongCauseGoal);
-  out += fmt::format("\n{}{}{} ({}), in {}.\n", well ? style.green : style.red,
-                     well ? "The goals are met" : "The goals are not met", style.reset, goals, duration(seconds));
-  return out;
-}
-
-Json found_json(const Score& s) {
-  return {{"runs", s.trials},
-          {"found", s.found},
-          {"right_class", s.right_class},
-          {"exact_class", s.exact_class},
-          {"right_cause", s.right_cause},
-          {"wrong_cause", s.wrong_cause}};
-}
-
-Json score_json(const Score& s) {
-  Json out = found_json(s);
-  out["formula_alone_found"] = s.alone_found;
-  for (std::size_t g = 0; g < s.gates.size(); ++g) out["rules"][usual_gates()[g].name] = s.gates[g];
-  out["fp32_runs"] = s.fp32;
-  for (std::size_t r = 0; r < s.gradcheck.size(); ++r) out["gradcheck"][gradcheck_rules()[r].name] = s.gradcheck[r];
-  return out;
-}
-
-Json clean_json(const Clean& c) {
-  Json out = {{"runs", c.variants},
-              {"cases", c.cases},
-              {"alarms", c.alarms},
-              {"rule_cases", c.gate_cases},
-              {"formula_alone_cases", c.alone_cases},
-              {"formula_alone_alarms", c.alone_alarms}};
-  for (std::size_t g = 0; g < c.gate_alarms.size(); ++g) out["rule_alarms"][usual_gates()[g].name] = c.gate_alarms[g];
-  out["fp32_runs"] = c.fp32;
-  for (std::size_t r = 0; r < c.gradcheck_alarms.size(); ++r)
-    out["gradcheck_alarms"][gradcheck_rules()[r].name] = c.gradcheck_alarms[r];
-  return out;
-}
-
-Json json_of(const CheatTrial& t) {
-  return {{"name", t.cheat->planted.op.signature.name},
-          {"dtype", name(t.dtype)},
-          {"what", t.cheat->planted.what},
-          {"due", name(t.cheat->planted.code)},
-          {"cause_words", t.cheat->words},
-          {"cases", t.cases},
-          {"convicted", t.convicted},
-          {"named", t.named},
-          {"right", t.right()},
-          {"code", name(t.code)},
-          {"cause", t.cause},
-          {"case", t.case_name}};
-}
-
-Json json_of(const std::vector<Trial>& trials, const Scores& scores, double seconds,
-             const std::vector<CheatTrial>& cheats) {
-  Json out = {{"schema", "ampcheck.audit_zoo/1"},
-              {"goals_met", all_well(scores) && all_well(cheats)},
-              {"seconds", seconds},
-              {"all", score_json(scores.all)},
-              {"unseen", score_json(scores.unseen)},
-              {"correct", clean_json(scores.clean)},
-              {"correct_unseen", clean_json(scores.clean_unseen)},
-              {"fp64", found_json(scores.fp64)},
-              {"correct_fp64",
-               {{"runs", scores.clean_fp64.variants},
-                {"cases", scores.clean_fp64.cases},
-                {"alarms", scores.clean_fp64.alarms}}},
-              {"rules", Json::array()},
-              {"classes", Json::array()},
-              {"runs", Json::array()},
-              {"deceiving", Json::array()}};
-  for (const CheatTrial& t : cheats) out["deceiving"].push_back(json_of(t));
-  for (const Gate& rule : gradcheck_rules()) out["gradcheck"].push_back({{"name", rule.name}, {"rule", rule.rule}});
-  for (const Gate& gate : usual_gates()) out["rules"].push_back({{"name", gate.name}, {"rule", gate.rule}});
-  for (const DefectClass& known : defect_classes()) {
-    Json entry = {{"class", known.number}, {"what", known.what}, {"reports", known.reports}};
-    entry.update(score_json(scores.by_class[static_cast<std::size_t>(known.number)]));
-    out["classes"].push_back(std::move(entry));
-  }
-  for (const Trial& t : trials) {
-    const Specimen& s = *t.specimen;
-    out["runs"].push_back({{"name", s.name()},
-                           {"dtype", name(t.dtype)},
-                           {"class", s.defect_class},
-                           {"what", s.what},
-                           {"regime", s.regime},
-                           {"unseen", s.unseen()},
-                           {"due", name(s.due)},
-                           {"also", name(s.also)},
-                           {"cause_words", s.cause},
-                           {"found", t.found()},
-                           {"verdict", name(t.verdict)},
-                           {"code", name(t.code)},
-                           {"cause", t.cause},
-                           {"right_class", t.right_class},
-                           {"exact_class", t.exact_class},
-                           {"right_cause", t.right_cause},
-                           {"wrong_cause", t.wrong_cause},
-                           {"case", t.case_name},
-                           {"cases", t.cases},
-                           {"convicted", t.convicted},
-                           {"formula_alone_convicted", t.alone_convicted},
-                           {"formula_alone_case", t.alone_case},
-                           {"seconds", t.seconds}});
-  }
-  return out;
-}
 
 /// -o is of logs alone.
 void require_writer(const AuditOptions& options, const std::string& what) {
@@ -294,55 +14,15 @@ void require_writer(const AuditOptions& options, const std::string& what) {
     throw UsageError("[-o] got '" + options.reports.front().path + "', want it with audit scaler --log alone");
 }
 
-ExitCode audit_zoo_command(const AuditOptions& options) {
-  checks::zoo::AuditOptions run;
-  run.set = options.set;
-  run.seeds = options.seeds;
-  run.first_seed = options.first_seed;
-  run.dtypes = options.dtypes;
-  run.jobs = options.jobs;
-  run.formula_alone = true;
-  run.patterns.assign(options.words.begin() + 1, options.words.end());
-  ProgressLine progress;
-  run.progress = [&](std::size_t done, std::size_t all, const std::string& last) { progress.show(done, all, 0, last); };
-  const auto start = std::chrono::steady_clock::now();
-  std::vector<Trial> complete;
-  std::mutex mutex;
-  run.finished = [&](const Trial& trial) {
-    const std::lock_guard lock(mutex);
-    complete.push_back(trial);
-  };
-  const auto seconds = [start] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  };
-  const auto say = [&](const std::vector<Trial>& trials) {
-    write_stderr(fmt::format("ampcheck: interrupted after {} runs{}\n", trials.size(),
-                             trials.empty() ? "" : "; the score is of these"));
-    if (!trials.empty())
-      write_stdout(options.json ? json_text(json_of(trials, score(trials), seconds(), {}))
-                                : text_of(trials, score(trials), options, seconds(), {}));
-  };
-  InterruptGuard guard([&] {  // a long case holds up the end
-    const std::lock_guard lock(mutex);
-    say(complete);
-  });
-  run.cancel = guard.flag();
-  const std::vector<Trial> trials = audit(run);
-  const std::vector<CheatTrial> cheats = audit_cheats(run);
-  guard.finish();
-  progress.clear();
-  if (guard.interrupted()) {
-    say(trials);
-    end_by_signal();
-  }
-  if (trials.empty() && cheats.empty()) {
-    write_stderr("ampcheck: no kernel of the zoo has such a name (ampcheck list --planted shows the names)\n");
-    return ExitCode::nothing_ran;
-  }
-  const Scores scores = score(trials);
-  write_stdout(options.json ? json_text(json_of(trials, scores, seconds(), cheats))
-                            : text_of(trials, scores, options, seconds(), cheats));
-  return all_well(scores) && all_well(cheats) ? ExitCode::passed : ExitCode::findings;
+void require_zoo(const AuditOptions& options, const std::string& what) {
+  const char* const given = options.ranks               ? "--engine"
+                            : !options.run_file.empty() ? "--run-file"
+                            : options.no_times          ? "--no-times"
+                                                        : nullptr;
+  if (given != nullptr && what != "zoo")
+    throw UsageError(std::string("[") + given + "] got it with audit " + what + ", want it with audit zoo alone");
+  if (!options.run_file.empty() && !options.ranks)
+    throw UsageError("[--run-file] got '" + options.run_file + "' without --engine mpi, want both: ranks share it");
 }
 
 }  // namespace
@@ -350,6 +30,7 @@ ExitCode audit_zoo_command(const AuditOptions& options) {
 ExitCode audit_command(const AuditOptions& options) {
   const std::string what = options.words.empty() ? "" : options.words.front();
   require_writer(options, what);
+  require_zoo(options, what);
   if (what == "zoo") return audit_zoo_command(options);
   AuditOptions rest = options;
   if (!rest.words.empty()) rest.words.erase(rest.words.begin());

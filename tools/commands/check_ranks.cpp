@@ -15,10 +15,10 @@ namespace ampcheck::tools {
 namespace {
 
 /// Rank 0: the report of all parts, as merge gives it.
-ExitCode report_all(const CheckOptions& options) {
+ExitCode report_all(const CheckOptions& options, int parts) {
   MergedRun merged;
   bool first = true;
-  for (int part = 1; part <= kRankParts; ++part) {
+  for (int part = 1; part <= parts; ++part) {
     const std::string path = part_file(options.run_file, part);
     if (!std::filesystem::exists(path)) continue;
     std::size_t torn = 0;
@@ -40,21 +40,21 @@ ExitCode check_in_ranks(const CheckOptions& options) {
   if (!options.run_file.empty() && (options.shards > 1 || options.time_budget > 0 || !options.journal.empty()))
     throw UsageError(
         "[--engine] got mpi beside --shard, --time-budget or --journal, want mpi alone: ranks share the cases");
-  const auto part = [&](int number, int jobs) {
+  const auto part = [&](int number, int parts, int jobs) {
     CheckOptions own = options;
     own.jobs = jobs;
     own.ranks = false;
     own.silent = true;
     own.reports.clear();
     own.shard = number;
-    own.shards = kRankParts;
+    own.shards = parts;
     own.run_file = part_file(options.run_file, number);
     return check_with(own, nullptr);
   };
   return share_parts({.folder = options.run_file,
                       .what_there = "ampcheck merge " + shell_word(options.run_file) + "/part*.run",
                       .part = part,
-                      .report = [&] { return report_all(options); }},
+                      .report = [&](int parts) { return report_all(options, parts); }},
                      options.jobs);
 }
 

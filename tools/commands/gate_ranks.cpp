@@ -18,19 +18,18 @@ namespace ampcheck::tools {
 
 namespace {
 
-RunHeader header_of(const KernelGateOptions& options, const Selection& selection, int part) {
-  return {{"gate", settings_of(options)}, digest_of_cases(selection), build_facts().version, part, kRankParts};
+RunHeader header_of(const KernelGateOptions& options, const Selection& selection, int part, int parts) {
+  return {{"gate", settings_of(options)}, digest_of_cases(selection), build_facts().version, part, parts};
 }
 
 /// Judges and profiles the cases of a part.
-ExitCode do_part(const KernelGateOptions& options, const Selection& all, int part, int jobs) {
+ExitCode do_part(const KernelGateOptions& options, const Selection& all, int part, int parts, int jobs) {
   KernelGateOptions own = options;
   own.jobs = jobs;
   Selection selection = all;
-  std::erase_if(selection.cases, [&](const checks::Case& item) {
-    return shard_of(item.call.str(item.op->signature), kRankParts) != part;
-  });
-  RunFile file(part_file(options.run_file, part), header_of(options, all, part));
+  std::erase_if(selection.cases,
+                [&](const checks::Case& item) { return shard_of(item.call.str(item.op->signature), parts) != part; });
+  RunFile file(part_file(options.run_file, part), header_of(options, all, part, parts));
   InterruptGuard guard([] {});
   KnownRun known;
   known.find = [&](const checks::OpDef& op, const std::string& name, const checks::How& how) {
@@ -56,10 +55,10 @@ checks::CaseProfile profile_of(const StoredCase& stored) {
 }
 
 /// Rank 0: the gate, of all parts.
-ExitCode gate_all(const KernelGateOptions& options) {
+ExitCode gate_all(const KernelGateOptions& options, int parts) {
   KeptResults kept;
   KnownRun known;
-  for (int part = 1; part <= kRankParts; ++part) {
+  for (int part = 1; part <= parts; ++part) {
     const std::string results = part_file(options.run_file, part), record = part_file(options.run_file, part, "json");
     std::size_t torn = 0;
     if (std::filesystem::exists(results)) read_run_file(results, kept, torn);
@@ -81,8 +80,8 @@ ExitCode gate_in_ranks(const KernelGateOptions& options) {
   const Selection all = select_cases(options);
   return share_parts({.folder = options.run_file,
                       .what_there = "",
-                      .part = [&](int part, int jobs) { return do_part(options, all, part, jobs); },
-                      .report = [&] { return gate_all(options); }},
+                      .part = [&](int part, int parts, int jobs) { return do_part(options, all, part, parts, jobs); },
+                      .report = [&](int parts) { return gate_all(options, parts); }},
                      options.jobs);
 }
 

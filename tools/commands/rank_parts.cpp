@@ -11,12 +11,17 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <thread>
+#include <vector>
 
 #include "src/error.h"
 #include "src/parallel.h"
 #include "tools/choose/shard_choice.h"
+#include "tools/report/foreign_file.h"
+#include "tools/report/numbers.h"
 #include "tools/report/output.h"
+#include "tools/report/plain_text.h"
 #include "tools/report/shell_word.h"
 #include "tools/report/usage_error.h"
 
@@ -27,6 +32,32 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMostAttempts = 2;  ///< that ranks may die of one part
+constexpr int kLeastParts = 16, kPartsOfARank = 4, kMostParts = 40'000;
+/// Parts in a row that a rank finds taken before it ends. Else a job's looks would be the square of its ranks. Rank 0
+/// looks at all: what a rank that ended leaves is done by it, at the latest.
+constexpr int kMostInVain = 64;
+
+/// How many parts the folder's run has: what it says, or from now on what this job asks for. Of ranks that ask at the
+/// same time the first one's answer holds.
+int parts_of(const std::string& folder, int ranks) {
+  const std::string path = folder + "/parts", own = fmt::format("{}.{}", path, getpid());
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    std::ifstream in(path);
+    std::string text;
+    if (std::getline(in, text)) {
+      const auto known = parse_whole(text);
+      if (!known || *known < 1 || *known > kMostParts)
+        throw ForeignFileError("['" + path + "'] got '" + one_line(text) + "', want a number of parts from 1 to " +
+                               std::to_string(kMostParts) + " (--engine mpi)");
+      return static_cast<int>(*known);
+    }
+    write_file(own, std::to_string(std::max(kLeastParts, kPartsOfARank * ranks)) + "\n");
+    std::error_code taken;  // a link is there at once with all that it holds
+    fs::create_hard_link(own, path, taken);
+    fs::remove(own);
+  }
+  throw WriteError("[--engine] cannot write '" + path + "'");
+}
 
 /// The claim on one part: a file that is locked while a rank works on it, and says how often one began and if it is
 /// done. A lock goes with its process.
@@ -75,8 +106,8 @@ class Claim {
 };
 
 /// Ranks that ended in a job before this one say nothing of it.
-void forget_earlier_jobs(const std::string& folder) {
-  for (int part = 1; part <= kRankParts; ++part)
+void forget_earlier_jobs(const std::string& folder, int parts) {
+  for (int part = 1; part <= parts; ++part)
     if (Claim claim(folder, part); !claim.busy() && !claim.done()) claim.forget();
 }
 
@@ -86,19 +117,24 @@ struct Round {
   ExitCode code = ExitCode::passed;  ///< not passed: this rank is to end
 };
 
-Round take_parts(const RankWork& work, const ShardChoice& rank, int jobs) {
+/// `done`: parts that were found so, which are not looked at again.
+Round take_parts(const RankWork& work, const ShardChoice& rank, int parts, int jobs, std::vector<char>& done) {
   Round out;
-  for (int i = 0; i < kRankParts; ++i) {
-    const int part = (i + (rank.shard - 1) * kRankParts / rank.shards) % kRankParts + 1;  // ranks begin apart
+  for (int i = 0, in_vain = 0; i < parts && (rank.shard == 1 || in_vain < kMostInVain); ++i) {
+    const int part = (i + (rank.shard - 1) * parts / rank.shards) % parts + 1;  // ranks begin apart
+    if (done[static_cast<std::size_t>(part - 1)] != 0) continue;
     Claim claim(work.folder, part);
+    done[static_cast<std::size_t>(part - 1)] = static_cast<char>(claim.done());
+    ++in_vain;
     out.busy += claim.busy();
     out.given_up += claim.given_up();
     if (claim.busy() || claim.done() || claim.given_up()) continue;
     if (claim.attempts() > 0)
-      write_stderr(fmt::format("ampcheck: part {} of {} goes on in rank {}: the rank that had it ended\n", part,
-                               kRankParts, rank.shard - 1));
+      write_stderr(fmt::format("ampcheck: part {} of {} goes on in rank {}: the rank that had it ended\n", part, parts,
+                               rank.shard - 1));
+    in_vain = 0;
     claim.begin(rank.shard - 1);
-    out.code = work.part(part, jobs);
+    out.code = work.part(part, parts, jobs);
     if (out.code != ExitCode::passed && out.code != ExitCode::findings && out.code != ExitCode::nothing_ran) return out;
     out.code = ExitCode::passed;
     claim.end();
@@ -126,14 +162,16 @@ ExitCode share_parts(const RankWork& work, int jobs) {
                      "', which is no folder, want one that all ranks see");
   if (jobs == 0) jobs = std::max(1, threads() / ranks_of_this_machine(rank.shards));
   const bool reports = rank.shard == 1;
+  const int parts = parts_of(work.folder, rank.shards);
   if (reports) {
     write_stderr(fmt::format("ampcheck: {} rank{} ({}); if the job is ended, the same command goes on\n", rank.shards,
                              rank.shards == 1 ? "" : "s", rank.origin));
-    forget_earlier_jobs(work.folder);
+    forget_earlier_jobs(work.folder, parts);
   }
   Round round;
+  std::vector<char> done(static_cast<std::size_t>(parts));
   do {
-    round = take_parts(work, rank, jobs);
+    round = take_parts(work, rank, parts, jobs, done);
     if (round.code != ExitCode::passed) break;
     if (round.taken == 0 && round.busy > 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
   } while (round.taken > 0 || (reports && round.busy > 0));
@@ -148,7 +186,7 @@ ExitCode share_parts(const RankWork& work, int jobs) {
     say_how_to_go_on();
     return round.code;
   }
-  const ExitCode code = work.report();
+  const ExitCode code = work.report(parts);
   if (round.given_up > 0) say_how_to_go_on();
   return round.given_up > 0 ? worse(code, ExitCode::incomplete) : code;
 }

@@ -10,19 +10,18 @@
 
 namespace ampcheck::tools {
 
-/// The same however many ranks there are, so that any number of them may go on.
-inline constexpr int kRankParts = 16;
-
 struct RankWork {
   std::string folder;      ///< that all ranks see: --run-file
   std::string what_there;  ///< a command that reports what there is; empty: none
-  /// Does part 1, 2, ... of kRankParts; `jobs`: cores for this rank. Another code than passed, findings and nothing_ran
+  /// Does part 1, 2, ... of `parts`; `jobs`: cores for this rank. Another code than passed, findings and nothing_ran
   /// ends the rank.
-  std::function<ExitCode(int part, int jobs)> part;
-  std::function<ExitCode()> report;  ///< of rank 0, behind the last part
+  std::function<ExitCode(int part, int parts, int jobs)> part;
+  std::function<ExitCode(int parts)> report;  ///< of rank 0, behind the last part
 };
 
-/// This rank's share. UsageError without a folder. `jobs`: cores as asked for; 0: those of the machine, shared.
+/// This rank's share. The first rank says in the folder how many parts there are: 16, or 4 for each rank of a larger
+/// job; any number of ranks may go on later. UsageError without a folder. `jobs`: cores as asked for; 0: those of the
+/// machine, shared.
 ExitCode share_parts(const RankWork& work, int jobs);
 
 /// "FOLDER/part03.run"

@@ -195,7 +195,8 @@ bool is_child() {
   return parent != nullptr && parent == std::to_string(getppid());
 }
 
-void become_child(double timeout) {
+void become_child(double timeout,
+                  std::function<std::optional<checks::OutsideDescription>(const std::string&)> outside) {
   if (!is_child()) return;
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody would hear its answer
   fcntl(kDone, F_SETFD, FD_CLOEXEC);
@@ -211,7 +212,8 @@ void become_child(double timeout) {
                                say(std::string(1, kLoaded));
                                if (!left.empty())
                                  write_stderr("ampcheck: loading '" + path + "' left " + left + "; it was put back\n");
-                             }});
+                             },
+                         .outside = std::move(outside)});
   watch(timeout);
 }
 

@@ -3,11 +3,13 @@
 // loaded, described or unloaded, and what a kernel does that is run many times over, is a finding and no answer.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "checks/define/op_def.h"
+#include "checks/doors/loading.h"
 #include "src/code.h"
 #include "tools/choose/run_options.h"
 #include "tools/report/exit_code.h"
@@ -28,8 +30,9 @@ ChildEnd run_in_child(const std::string& library, double timeout);
 /// Whether this process is such a child.
 bool is_child();
 
-/// In the child, before anything is loaded: watches how long that takes, and ends with its parent.
-void become_child(double timeout);
+/// In the child, before anything is loaded: watches how long that takes, and ends with its parent. `outside`: what
+/// describes libraries in a process of their own (LoadingHooks::outside); null: they are loaded here.
+void become_child(double timeout, std::function<std::optional<checks::OutsideDescription>(const std::string&)> outside);
 /// In the child of ops of a library, before their kernels run in this very process: limits its memory, and counts how
 /// long a kernel takes. Elsewhere nothing.
 void run_kernels_here(const std::vector<const checks::OpDef*>& ops, const IsolationOptions& options,

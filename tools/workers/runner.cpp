@@ -148,8 +148,8 @@ class KernelRunner::Host : public kernels::KernelHost {
   std::size_t op_;
 };
 
-KernelRunner::KernelRunner(std::string library, bool silent, KernelClock* clock)
-    : library_(std::move(library)), silent_(silent), clock_(clock) {
+KernelRunner::KernelRunner(std::string library, Kind kind, KernelClock* clock)
+    : library_(std::move(library)), kind_(kind), clock_(clock) {
   start();
 }
 
@@ -186,9 +186,10 @@ void KernelRunner::start() {
                       fcntl(arena_.file(), F_DUPFD_CLOEXEC, 64)};
   const int low[] = {kRequests, kReplies, kSharedMemory};
   for (int i = 0; i < 3; ++i) posix_spawn_file_actions_adddup2(&actions, high[i], low[i]);
-  if (silent_) posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  std::string words[] = {"ampcheck", "--runner", library_};
-  char* argv[] = {words[0].data(), words[1].data(), words[2].data(), nullptr};
+  if (kind_ != Kind::heard) posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  std::string words[] = {"ampcheck", "--runner", library_, "describes"};
+  char* argv[] = {words[0].data(), words[1].data(), words[2].data(),
+                  kind_ == Kind::describes ? words[3].data() : nullptr, nullptr};
   int failed = 0;
   process_ = start_own_child([&] {
     pid_t child = 0;
@@ -200,6 +201,50 @@ void KernelRunner::start() {
   if (failed != 0) throw EnvironmentError(std::string("[runner] cannot be started: ") + std::strerror(failed));
   requests_ = to[1];
   replies_ = from[0];
+  described_ = false;
+}
+
+const checks::OutsideDescription& KernelRunner::description() {
+  const std::lock_guard lock(mutex_);
+  if (!described_) take_description();
+  return description_;
+}
+
+/// What a process that was started again says is what the first one said, or not looked at.
+void KernelRunner::take_description() {
+  std::string message;
+  if (!answers() || !receive_message(replies_, message)) end_as_it_did();
+  described_ = true;
+  if (memory_) return;
+  Reader in(message);
+  std::uint64_t end = 0;
+  std::string text;
+  in.get(end);
+  in.get(text);
+  switch (static_cast<LoadEnd>(end)) {
+    case LoadEnd::done: break;
+    case LoadEnd::plugin_error: throw checks::PluginError(text);
+    case LoadEnd::environment_error: throw EnvironmentError(text);
+    default: throw Error(text);
+  }
+  description_.left = text;
+  description_.refused.resize(in.count(2 * sizeof(std::uint64_t)));
+  for (checks::RefusedOp& refused : description_.refused) {
+    in.get(refused.name);
+    in.get(refused.why);
+  }
+  in.get(text);
+  in.end();
+  if (text.empty()) return;  // of a TOML file
+  description_.plugin = memory_.emplace(text).plugin();
+}
+
+void KernelRunner::unload() {
+  close(requests_);
+  while (waitpid(process_, &status_, 0) < 0 && errno == EINTR) {
+  }
+  process_ = 0;
+  if (!WIFEXITED(status_) || WEXITSTATUS(status_) != 0) end_as_it_did();
 }
 
 const std::deque<checks::OpDef>& KernelRunner::take_over(const std::vector<const checks::OpDef*>& ops) {
@@ -226,6 +271,7 @@ std::int64_t KernelRunner::call(std::size_t op, KernelPass pass, const kernels::
   const std::string request = request_of(op, pass, call, series, arena_, copies);
   {
     const KernelTime counts(clock_);
+    if (!described_) take_description();
     if (!send_message(requests_, request) || !answers() || !receive_message(replies_, reply)) end_as_it_did();
   }
   copies.bring_back();
@@ -271,9 +317,28 @@ bool kernels_run_apart(const std::string& library, Device device) {
 void take_kernels_apart(std::vector<const checks::OpDef*>& ops, const IsolationOptions& options, Device device) {
   run_kernels_here(ops, options, device);
   if (ops.empty() || !options.isolation || !is_child() || !kernels_run_apart(ops.front()->plugin, device)) return;
-  auto* const runner = new KernelRunner(ops.front()->plugin, true);  // to the end of the process: tensors point into it
+  auto* const runner = new KernelRunner(
+      ops.front()->plugin, KernelRunner::Kind::silent);  // to the end of the process: tensors point into it
   const std::deque<checks::OpDef>& there = runner->take_over(ops);
   for (std::size_t i = 0; i < ops.size(); ++i) ops[i] = &there[i];
+}
+
+namespace {
+
+std::deque<KernelRunner>& describing() {
+  static auto* const all = new std::deque<KernelRunner>;  // their ops point into them to the very end
+  return all[0];
+}
+
+}  // namespace
+
+std::optional<checks::OutsideDescription> describe_outside(const std::string& library) {
+  if (!kernels_run_apart(library, Device::cpu)) return std::nullopt;
+  return describing().emplace_back(library, KernelRunner::Kind::describes).description();
+}
+
+void unload_outside() {
+  for (KernelRunner& runner : describing()) runner.unload();
 }
 
 }  // namespace ampcheck::tools

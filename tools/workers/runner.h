@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "checks/define/op_def.h"
+#include "checks/doors/loading.h"
 #include "tools/choose/run_options.h"
 #include "tools/report/exit_code.h"
+#include "tools/workers/description.h"
 #include "tools/workers/kernel_arena.h"
 #include "tools/workers/kernel_clock.h"
 
@@ -25,11 +27,20 @@ enum class KernelPass : std::uint8_t { forward, backward, jvp };
 
 class KernelRunner {
  public:
-  /// Starts this program with --runner LIBRARY. `silent`: what kernels print on standard output is no part of an
-  /// answer. `clock`: counts the time of the kernels; none: nobody asks. EnvironmentError if it cannot be started.
-  explicit KernelRunner(std::string library, bool silent = false, KernelClock* clock = nullptr);
+  /// `silent`: what is printed on standard output is no part of an answer. `describes`: only to load the library and
+  /// unload it.
+  enum class Kind : std::uint8_t { heard, silent, describes };
+  /// Starts this program with --runner LIBRARY. `clock`: counts the time of the kernels; none: nobody asks.
+  /// EnvironmentError if it cannot be started.
+  explicit KernelRunner(std::string library, Kind kind = Kind::heard, KernelClock* clock = nullptr);
   KernelRunner(const KernelRunner&) = delete;
   KernelRunner& operator=(const KernelRunner&) = delete;
+
+  /// What the library is, once it is loaded. Throws what loading it threw; if its process ended, as call() does.
+  const checks::OutsideDescription& description();
+  /// Of one that describes: the library is unloaded. If that ended its process otherwise than by itself, this one ends
+  /// in the same way.
+  void unload();
 
   /// The ops with kernels that run there; the guarded tensors of this process lie in shared memory from now on.
   const std::deque<checks::OpDef>& take_over(const std::vector<const checks::OpDef*>& ops);
@@ -53,11 +64,12 @@ class KernelRunner {
 
   void start();
   void restart();
+  void take_description();
   bool answers();
   [[noreturn]] void end_as_it_did();
 
   std::string library_;
-  bool silent_ = false;
+  Kind kind_ = Kind::heard;
   KernelClock* clock_ = nullptr;
   std::mutex mutex_;
   KernelArena arena_;
@@ -66,6 +78,9 @@ class KernelRunner {
   pid_t process_ = 0;
   int status_ = 0;  ///< of its end
   int requests_ = -1, replies_ = -1;
+  bool described_ = false;  ///< the process that runs now has said what it loaded
+  std::optional<Description> memory_;
+  checks::OutsideDescription description_;
 };
 
 /// Whether the kernels of a library run apart from their judge: those of a CPU do. Those of a simulated GPU are no code
@@ -76,8 +91,15 @@ bool kernels_run_apart(const std::string& library, Device device);
 void take_kernels_apart(std::vector<const checks::OpDef*>& ops, const IsolationOptions& options,
                         Device device = Device::cpu);
 
-/// The runner's main: `ampcheck --runner LIBRARY` reads calls from descriptor 3, answers on 4, and shares the memory of
-/// descriptor 6.
+/// In the child (tools/workers/child.h): for LoadingHooks::outside. Libraries whose kernels run apart are loaded by a
+/// process that only describes them; nothing for the others.
+std::optional<checks::OutsideDescription> describe_outside(const std::string& library);
+/// At the end of the child: unloads what describe_outside() loaded.
+void unload_outside();
+
+/// The runner's main: `ampcheck --runner LIBRARY` describes the library on descriptor 4, reads calls from descriptor 3,
+/// answers on 4, and shares the memory of descriptor 6. With a further word it only describes the library, and unloads
+/// it.
 ExitCode runner_main(int argc, char** argv);
 
 }  // namespace ampcheck::tools

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "checks/doors/loading.h"
@@ -13,7 +14,7 @@
 #include "src/launch_notes.h"
 #include "src/parallel.h"
 #include "src/state_left.h"
-#include "tools/choose/plugins.h"
+#include "tools/workers/description.h"
 #include "tools/workers/limits.h"
 #include "tools/workers/runner.h"
 #include "tools/workers/runner_channel.h"
@@ -207,32 +208,73 @@ std::string answer(const std::vector<const checks::OpDef*>& ops, const std::stri
   return out.take();
 }
 
+/// Loads the library: what the judge is to know of it, and the ops with their kernels.
+std::string loaded(const std::string& library, const std::string& left, std::vector<const checks::OpDef*>& ops) {
+  Writer out;
+  const auto failed = [&](LoadEnd how, const std::exception& error) {
+    out.put(static_cast<std::uint64_t>(how));
+    out.put(std::string(error.what()));
+    return out.take();
+  };
+  try {
+    const checks::Plugin& plugin = checks::load_plugin(library);
+    const std::string description = plugin.description == nullptr ? "" : description_bytes(plugin);
+    for (const checks::OpDef& op : plugin.ops) ops.push_back(&op);
+    out.put(static_cast<std::uint64_t>(LoadEnd::done));
+    out.put(left);
+    out.put(std::uint64_t{plugin.refused.size()});
+    for (const checks::RefusedOp& refused : plugin.refused) {
+      out.put(refused.name);
+      out.put(refused.why);
+    }
+    out.put(description);
+  } catch (const checks::PluginError& error) {
+    return failed(LoadEnd::plugin_error, error);
+  } catch (const EnvironmentError& error) {
+    return failed(LoadEnd::environment_error, error);
+  } catch (const std::exception& error) {
+    return failed(LoadEnd::other_error, error);
+  }
+  std::string message = out.take();
+  if (message.size() <= kMostMessage) return message;
+  return failed(LoadEnd::plugin_error,
+                checks::PluginError("[" + library + "] got a description of " + std::to_string(message.size()) +
+                                    " bytes, want at most " + std::to_string(kMostMessage)));
+}
+
 }  // namespace
 
 ExitCode runner_main(int argc, char** argv) {
-  if (argc != 3) return ExitCode::usage;
+  if (argc < 3 || argc > 4) return ExitCode::usage;
+  const bool describes = argc == 4;  // and is unloaded at the end, as by a program of the user's
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   limit_memory(Device::cpu);
   limit(RLIMIT_FSIZE, kMostOutput);
   std::signal(SIGXFSZ, SIG_DFL);  // a kernel that prints without end is ended
   set_threads(1);
-  checks::watch_loading({.before = {}, .after = {}, .keeps_state = true});
-  OpOptions options;
-  options.verb = "worker";
-  options.words = {argv[2]};
-  open_plugin(options);
+  std::string left;
+  checks::watch_loading({.before = {},
+                         .after = [&](const std::string&, const std::string& changed) { left = changed; },
+                         .keeps_state = !describes});
+  std::vector<const checks::OpDef*> ops;
+  const std::string description = loaded(argv[2], left, ops);
   const pid_t self = getpid();
+  if (describes)  // whoever is asked to end, the process that reports ends first
+    for (const int asked : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) std::signal(asked, SIG_IGN);
+  std::fflush(nullptr);
+  if (!send_message(kReplies, description)) _exit(0);
   struct sigaction action {};
   action.sa_handler = on_runner_terminate;
   sigaction(SIGTERM, &action, nullptr);
-  catch_faults();
+  if (!describes) catch_faults();
   MappedArena arena(kSharedMemory);
   for (std::string request; receive_message(kRequests, request);) {
-    const std::string reply = answer(options.plugin_ops, request, arena);
+    const std::string reply = answer(ops, request, arena);
     if (getpid() != self) _exit(0);  // a fork of the kernel's, come this far: it is not the runner
     std::fflush(nullptr);            // what the kernel printed belongs to this call
     if (!send_message(kReplies, reply)) break;
   }
+  if (describes) std::exit(0);
   _exit(0);  // the library's destructors are its own affair
 }
 

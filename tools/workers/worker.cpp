@@ -14,6 +14,7 @@
 #include <optional>
 #include <string_view>
 
+#include "checks/doors/loading.h"
 #include "checks/run/sampled.h"
 #include "src/parallel.h"
 #include "tools/choose/plugins.h"
@@ -65,6 +66,17 @@ bool write_all(std::string_view text) {
   return true;
 }
 
+/// `how`: the words "relations" and "as-written", or not.
+checks::RunOptions run_options(std::string_view device, std::string_view how) {
+  checks::RunOptions out;
+  out.device = device == name(Device::cuda) ? Device::cuda : Device::cpu;
+  out.relations = how.find("relations") != std::string_view::npos;
+  out.as_written = how.find("as-written") != std::string_view::npos;
+  out.jobs = 1;
+  out.cancel = &cancel;
+  return out;
+}
+
 }  // namespace
 
 ExitCode worker_main(int argc, char** argv) {
@@ -74,18 +86,16 @@ ExitCode worker_main(int argc, char** argv) {
   options.verb = "worker";
   options.words = {argv[2]};
   options.inputs = argv[5];
-  checks::RunOptions run;
-  run.device = std::string_view(argv[3]) == name(Device::cuda) ? Device::cuda : Device::cpu;
-  const std::string_view how_judged = argv[4];
-  run.relations = how_judged.find("relations") != std::string_view::npos;
-  run.as_written = how_judged.find("as-written") != std::string_view::npos;
-  run.jobs = 1;
-  run.cancel = &cancel;
+  const checks::RunOptions run = run_options(argv[3], argv[4]);
   KernelClock* const clock = KernelClock::map(kClock);  // to the end of the process
   close(kClock);                                        // kernels do not see it
   std::unique_ptr<KernelRunner> runner;
-  if (kernels_run_apart(options.words.front(), run.device))
-    runner = std::make_unique<KernelRunner>(options.words.front(), false, clock);
+  if (kernels_run_apart(options.words.front(), run.device)) {
+    runner = std::make_unique<KernelRunner>(options.words.front(), KernelRunner::Kind::heard, clock);
+    checks::watch_loading({.before = {}, .after = {}, .outside = [&](const std::string&) {
+                             return std::optional(runner->description());
+                           }});
+  }
   limit_memory(run.device);
   limit(RLIMIT_FSIZE, kMostOutput);  // a kernel may not take the disk either
   std::signal(SIGXFSZ, SIG_DFL);     // one that prints without end is ended
