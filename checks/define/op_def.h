@@ -13,10 +13,18 @@
 
 namespace ampcheck::checks {
 
+/// A line of a source file.
+struct SourceLine {
+  std::string file = {};  ///< as its compiler was given it; empty: not known
+  int line = 1;
+};
+
 struct OpDef {
   OpSignature signature;
   /// The shared library that it comes from, as the user wrote it; empty for a built-in op.
   std::string plugin = {};
+  /// Where that library's author describes it.
+  SourceLine source = {};
   kernels::Kernel kernel;
   /// The first form defines the op. The others are algebras that correct kernels use, proved equal to it in 100 digits;
   /// an element is right iff it lies in the interval of some form, for forward and gradients separately. None: a black

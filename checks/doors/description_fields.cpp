@@ -21,6 +21,15 @@ std::string one_line(const char* from, const char* what, const Place& place) {
   return out;
 }
 
+SourceLine source_line(const ac_source* from, const Place& place) {
+  if (from == nullptr) place.fail("data, got a null pointer, want an ac_source");
+  const ac_source source = sized(from, place);
+  SourceLine out{one_line(source.file, "file", place), source.line};
+  if (out.file.empty()) place.fail("file, got an empty text");
+  if (out.line < 1) place.fail("line, got " + std::to_string(out.line) + ", want 1 or more");
+  return out;
+}
+
 std::string name_of(const char* from, const char* what, const Place& place) {
   const std::string out = text(from, kMostName, what, place);
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };

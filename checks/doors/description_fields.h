@@ -39,9 +39,10 @@ class Place {
 // Version 1. Once a field was appended, sized() must go on to take these sizes from older plug-ins.
 static_assert(sizeof(ac_plugin) == 40 && offsetof(ac_op, jvp) == 144 && sizeof(ac_op) == 176 && sizeof(ac_kink) == 32 &&
               sizeof(ac_extension) == 24 && sizeof(ac_double_backward) == 16 && sizeof(ac_variant) == 48 &&
-              sizeof(ac_variants) == 16 && sizeof(ac_input) == 48 && offsetof(ac_output, dims) == 32 &&
-              sizeof(ac_attribute) == 32 && sizeof(ac_dim) == 56 && sizeof(ac_math) == 80 &&
-              offsetof(ac_contract, largest_input) == 48 && sizeof(ac_contract) == 72 && sizeof(ac_form) == 24);
+              sizeof(ac_variants) == 16 && sizeof(ac_source) == 16 && sizeof(ac_input) == 48 &&
+              offsetof(ac_output, dims) == 32 && sizeof(ac_attribute) == 32 && sizeof(ac_dim) == 56 &&
+              sizeof(ac_math) == 80 && offsetof(ac_contract, largest_input) == 48 && sizeof(ac_contract) == 72 &&
+              sizeof(ac_form) == 24);
 
 /// The size of a struct in the first plug-ins: fields that were appended since may be missing.
 template <class T>
@@ -93,6 +94,8 @@ std::string text(const char* from, std::size_t most, const char* what, const Pla
 std::string one_line(const char* from, const char* what, const Place& place);
 /// Letters, digits and _, not beginning with a digit.
 std::string name_of(const char* from, const char* what, const Place& place);
+/// Where an op is written, of the extension AC_SOURCE.
+SourceLine source_line(const ac_source* from, const Place& place);
 void require_flags(std::uint32_t flags, std::uint32_t known, const Place& place);
 
 template <class E>

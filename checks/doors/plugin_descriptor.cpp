@@ -51,6 +51,7 @@ class OpReader {
     OpDef out;
     signature_.forward_mode = op_.jvp != nullptr;
     out.signature = signature_;
+    out.source = source_;
     const PluginKernels kernels = plugin_kernels(op_, signature_, double_backward_);
     out.kernel = kernels.kernel;
     read_forms(out);
@@ -405,6 +406,8 @@ class OpReader {
         read_double_backward(static_cast<const ac_double_backward*>(extensions[i].data), at.in("double_backward"));
       else if (name == AC_VARIANTS)
         read_variants(static_cast<const ac_variants*>(extensions[i].data), at.in("variants"));
+      else if (name == AC_SOURCE)
+        source_ = source_line(static_cast<const ac_source*>(extensions[i].data), at.in("source"));
       else if ((extensions[i].flags & AC_EXTENSION_REQUIRED) != 0)
         at.fail(
             "got '" + name +
@@ -541,6 +544,7 @@ class OpReader {
   ac_op op_;
   ac_kernel double_backward_ = nullptr;
   std::vector<ac_variant> variants_;
+  SourceLine source_;
   Place place_;
   OpSignature signature_;
   std::vector<Limit> limits_;

@@ -433,12 +433,15 @@ TEST_F(Gate, ReportsSayWhatTheGateSays) {
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_TRUE(contains(read("j.xml"), "<testsuite name=\"gate\" tests=\"1\" failures=\"1\""))
       << read("j.xml").substr(0, 400);
-  EXPECT_TRUE(contains(read("g.txt"), "::error file=./gated_sum.so,title=ampcheck gate gated_sum::bits changed"))
-      << read("g.txt");
+  EXPECT_TRUE(contains(read("g.txt"), "custom_ops/gated_sum.cpp,line=58,title=ampcheck gate gated_sum::bits changed"))
+      << "at AMPCHECK_OP: " << read("g.txt");
   EXPECT_TRUE(contains(read("m.md"), "| gated\\_sum | FAILED | bits changed in 1 of 48 cases")) << read("m.md");
   EXPECT_EQ(json::parse(read("s.json"))["runs"][0]["results"].size(), 1u);
+  const json place = json::parse(read("s.json"))["runs"][0]["results"][0]["locations"][0]["physicalLocation"];
+  EXPECT_TRUE(std::string(place["artifactLocation"]["uri"]).ends_with("custom_ops/gated_sum.cpp")) << place;
+  EXPECT_EQ(place["region"]["startLine"], 58);
   const ProgramResult shown = in_ci("--strict -o github:- | cat");
-  EXPECT_TRUE(contains(shown.out, "\n::error file=./gated_sum.so,"))
+  EXPECT_TRUE(contains(shown.out, "\n::error file="))
       << "where GitHub reads it: " << shown.out << shown.err;
   EXPECT_EQ(in_ci("--json -o github:-").exit_code, 2);
   EXPECT_EQ(in_ci("-o csv:-").exit_code, 2);

@@ -347,7 +347,7 @@ TEST(HostileNames, GithubGetsNoCommandFromAName) {
     for (const std::string& line : lines_of(text)) {
       ASSERT_TRUE(line.starts_with("::error file=")) << line;
       const std::string properties = line.substr(8, line.find("::", 8) - 8);
-      EXPECT_EQ(std::count(properties.begin(), properties.end(), ','), 1) << line;
+      EXPECT_EQ(std::count(properties.begin(), properties.end(), ','), 2) << line;
       EXPECT_TRUE(properties.ends_with("title=BUG AC101")) << line;
     }
   }

@@ -25,6 +25,8 @@ RunFacts begin_run(const CaseOptions& cases, const RunningOptions& running) {
                  .data = cases.data,
                  .inputs = cases.inputs,
                  .as_written = running.as_written};
+  for (const checks::OpDef* const op : cases.plugin_ops)
+    if (!op->source.file.empty()) facts.sources[op->signature.name] = op->source;
   facts.device_text = require_device(running.device);
   if (running.jobs != 0) set_threads(running.jobs);
   facts.machine = machine_facts();  // with that number of threads

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // Reports for hosts of code: SARIF, workflow commands of GitHub, code quality of GitLab. A case has no line of source
-// of its own, so findings stand at the library or, of a built-in op, at its kernel.
+// of its own, so findings stand where the author describes the op, at the library or, of a built-in op, at its kernel.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "src/digest.h"
@@ -21,11 +22,23 @@ constexpr std::size_t kMostSarif = 5000;  ///< results that GitHub keeps
 constexpr std::size_t kMostGithub = 10;   ///< errors of a step that GitHub shows
 constexpr std::size_t kMostText = 4000;   ///< bytes of one message
 
-/// Where a reader begins to look: the library of the op, or the built-in kernel.
-std::string file_of(const std::string& op, const std::string& plugin) {
-  return plugin.empty() ? "kernels/" + one_line(op.substr(0, op.find('.'))) + ".cu" : one_line(plugin);
+/// A path below the working folder as a relative one: a host knows files by their place in the repository.
+std::string in_repository(const std::string& file) {
+  std::error_code error;
+  const std::filesystem::path path(file), here = std::filesystem::current_path(error);
+  const std::filesystem::path relative = path.lexically_relative(here);
+  return path.is_relative() || error || relative.empty() || *relative.begin() == ".." ? file : relative.string();
 }
-std::string file_of(const CaseResult& result) { return file_of(result.op, result.plugin); }
+
+/// Where a reader begins to look: where the op is written, else its library, or the built-in kernel.
+checks::SourceLine source_of(const RunFacts& facts, const std::string& op, const std::string& plugin) {
+  if (const auto known = facts.sources.find(op); known != facts.sources.end())
+    return {one_line(in_repository(known->second.file)), known->second.line};
+  return {plugin.empty() ? "kernels/" + one_line(op.substr(0, op.find('.'))) + ".cu" : one_line(plugin), 1};
+}
+checks::SourceLine source_of(const RunFacts& facts, const CaseResult& result) {
+  return source_of(facts, result.op, result.plugin);
+}
 
 /// The same finding of the same case, in whatever run.
 std::string fingerprint(const std::string& name, const char* code) { return digest_of(name + "\n" + code).str(); }
@@ -45,14 +58,15 @@ std::string uri(const std::string& path) {
   return out;
 }
 
-Json sarif_result(const std::string& rule, const std::string& text, const std::string& file, const std::string& logical,
-                  const std::string& print) {
+Json sarif_result(const std::string& rule, const std::string& text, const checks::SourceLine& at,
+                  const std::string& logical, const std::string& print) {
   return {
       {"ruleId", rule},
       {"level", "error"},
       {"message", {{"text", text}}},
       {"locations",
-       Json::array({{{"physicalLocation", {{"artifactLocation", {{"uri", uri(file)}}}, {"region", {{"startLine", 1}}}}},
+       Json::array({{{"physicalLocation",
+                      {{"artifactLocation", {{"uri", uri(at.file)}}}, {"region", {{"startLine", at.line}}}}},
                      {"logicalLocations", Json::array({{{"fullyQualifiedName", logical}, {"kind", "function"}}})}}})},
       {"partialFingerprints", {{"ampcheck/v1", print}}}};
 }
@@ -79,18 +93,18 @@ std::string github_escaped(std::string_view text, bool property) {
   return out;
 }
 
-std::string github_line(const char* level, const std::string& file, const std::string& title, const std::string& text) {
-  return fmt::format("::{} file={},title={}::{}\n", level, github_escaped(file, true), github_escaped(title, true),
-                     github_escaped(shortened(text, kMostText), false));
+std::string github_line(const checks::SourceLine& at, const std::string& title, const std::string& text) {
+  return fmt::format("::error file={},line={},title={}::{}\n", github_escaped(at.file, true), at.line,
+                     github_escaped(title, true), github_escaped(shortened(text, kMostText), false));
 }
 
-Json gitlab_issue(const std::string& what, const std::string& check, const std::string& file,
+Json gitlab_issue(const std::string& what, const std::string& check, const checks::SourceLine& at,
                   const std::string& print) {
   return {{"description", what},
           {"check_name", check},
           {"fingerprint", print},
           {"severity", "major"},
-          {"location", {{"path", file}, {"lines", {{"begin", 1}}}}}};
+          {"location", {{"path", at.file}, {"lines", {{"begin", at.line}}}}}};
 }
 
 constexpr const char* kGateRule = "gate";
@@ -103,8 +117,8 @@ std::string sarif_report(const Report& report, const RunFacts& facts) {
   for (const CaseResult* result : failing_cases(report)) {
     if (results.size() == kMostSarif) break;
     codes.insert(result->code);
-    results.push_back(sarif_result(name(result->code), message(*result), file_of(*result), one_line(result->name),
-                                   fingerprint(result->name, name(result->code))));
+    results.push_back(sarif_result(name(result->code), message(*result), source_of(facts, *result),
+                                   one_line(result->name), fingerprint(result->name, name(result->code))));
   }
   for (const Code code : codes)
     if (code != Code::none) rules.push_back(sarif_rule(name(code), text_of(code).title, text_of(code).remedy));
@@ -113,7 +127,7 @@ std::string sarif_report(const Report& report, const RunFacts& facts) {
     if (!line.failed || results.size() == kMostSarif) continue;
     gated = true;
     results.push_back(sarif_result(kGateRule, shortened(one_line(line.op + ": " + line.text), kMostText),
-                                   file_of(line.op, line.plugin), one_line(line.op),
+                                   source_of(facts, line.op, line.plugin), one_line(line.op),
                                    fingerprint(line.op + "\n" + line.text, kGateRule)));
   }
   if (gated) rules.push_back(sarif_rule(kGateRule, "not as accepted", "ampcheck review shows what changed"));
@@ -127,16 +141,16 @@ std::string github_report(const Report& report, const RunFacts& facts) {
   std::vector<std::string> lines;
   for (const GateLine& line : facts.gate)
     if (line.failed)
-      lines.push_back(github_line("error", file_of(line.op, line.plugin), "ampcheck gate " + line.op, line.text));
+      lines.push_back(github_line(source_of(facts, line.op, line.plugin), "ampcheck gate " + line.op, line.text));
   for (const CaseResult* result : failing_cases(report))
-    lines.push_back(github_line("error", file_of(*result),
+    lines.push_back(github_line(source_of(facts, *result),
                                 fmt::format("{} {}", name(result->verdict), name(result->code)),
                                 console_failure(*result, facts, {})));
   std::string out;
   const std::size_t shown = lines.size() > kMostGithub ? kMostGithub - 1 : lines.size();
   for (std::size_t i = 0; i < shown; ++i) out += lines[i];
   if (lines.size() > shown)
-    out += github_line("error", "ampcheck", "ampcheck",
+    out += github_line({"ampcheck"}, "ampcheck",
                        fmt::format("{} more findings: -o markdown:FILE has all of them", lines.size() - shown));
   return out;
 }
@@ -146,9 +160,10 @@ std::string gitlab_report(const Report& report, const RunFacts& facts) {
   for (const GateLine& line : facts.gate)
     if (line.failed)
       out.push_back(gitlab_issue(shortened(one_line(line.op + ": " + line.text), kMostText), kGateRule,
-                                 file_of(line.op, line.plugin), fingerprint(line.op + "\n" + line.text, kGateRule)));
+                                 source_of(facts, line.op, line.plugin),
+                                 fingerprint(line.op + "\n" + line.text, kGateRule)));
   for (const CaseResult* result : failing_cases(report))
-    out.push_back(gitlab_issue(message(*result), name(result->code), file_of(*result),
+    out.push_back(gitlab_issue(message(*result), name(result->code), source_of(facts, *result),
                                fingerprint(result->name, name(result->code))));
   return json_text(out);
 }

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "checks/define/op_def.h"
 #include "src/device.h"
 #include "src/finding.h"
 #include "tools/report/environment.h"
@@ -35,6 +37,7 @@ struct RunFacts {
   bool as_written = false;      ///< --as-written
   std::string accumulate = {};  ///< " --accumulate CORES" as given, or nothing
   std::vector<GateLine> gate = {};
+  std::map<std::string, checks::SourceLine> sources = {};  ///< where ops of a library are written, by their names
   std::vector<VariantClasses> variants = {};
   std::string again = {};       ///< the line that re-runs what is no case of its own; empty: `replay`
   std::string again_case = {};  ///< a line that re-runs a case, {} in place of its name; empty: `replay`

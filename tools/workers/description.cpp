@@ -117,7 +117,14 @@ class Writing {
     put(extension.name);
     const std::string_view name = extension.name == nullptr ? "" : extension.name;
     const bool twice = name == AC_DOUBLE_BACKWARD, variants = name == AC_VARIANTS;
+    put(extension.data != nullptr);
+    if (extension.data == nullptr) return;  // whoever reads it says so
     if (twice) put(sized(static_cast<const ac_double_backward*>(extension.data), place_).run != nullptr);
+    if (name == AC_SOURCE) {
+      const ac_source source = sized(static_cast<const ac_source*>(extension.data), place_);
+      put(source.file);
+      put(source.line);
+    }
     if (!variants) return;
     const ac_variants list = sized(static_cast<const ac_variants*>(extension.data), place_);
     put_all(list.variants, list.variant_count, "variant");
@@ -276,10 +283,17 @@ class Description::Reading {
     read(extension.flags);
     extension.name = text();
     const std::string_view name = extension.name == nullptr ? "" : extension.name;
+    if (number() == 0) return;
     if (name == AC_DOUBLE_BACKWARD) {
       ac_double_backward& out = memory_.double_backwards.emplace_back();
       out.struct_size = sizeof out;
       out.run = kernel();
+      extension.data = &out;
+    } else if (name == AC_SOURCE) {
+      ac_source& out = memory_.sources.emplace_back();
+      out.struct_size = sizeof out;
+      out.file = text();
+      read(out.line);
       extension.data = &out;
     } else if (name == AC_VARIANTS) {
       ac_variants& out = memory_.variant_lists.emplace_back();

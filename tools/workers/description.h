@@ -49,6 +49,7 @@ class Description {
     std::deque<ac_math> maths;
     std::deque<ac_double_backward> double_backwards;
     std::deque<ac_variants> variant_lists;
+    std::deque<ac_source> sources;
   };
 
   Memory memory_;

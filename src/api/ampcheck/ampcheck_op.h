@@ -373,6 +373,15 @@ typedef struct ac_variants {
   const ac_variant* variants; /**< At least one, each with a kernel of its own. */
 } ac_variants;
 
+/** The extension of this name has an ac_source. */
+#define AC_SOURCE "ampcheck.source/1"
+/** Where the op is written: reports for hosts of code put their annotations there. In C++ AMPCHECK_OP fills it in. */
+typedef struct ac_source {
+  uint32_t struct_size; /**< sizeof(ac_source) */
+  int32_t line;         /**< From 1. */
+  const char* file;     /**< Required: as the compiler was given it, __FILE__. */
+} ac_source;
+
 /** Flags of ac_op. */
 enum {
   AC_OP_STRIDED = 1u, /**< The kernel takes any strides; otherwise all tensors are dense and row-major. */

@@ -478,13 +478,14 @@ namespace op __attribute__((visibility("hidden"))) {
   struct Registered {
     const char* name;
     void (*describe)(Op&);
+    ac_source source;
   };
   inline std::vector<Registered>& registered() {
     static std::vector<Registered> list;
     return list;
   }
-  inline bool add(const char* name, void (*describe)(Op&)) {
-    registered().push_back({name, describe});
+  inline bool add(const char* name, void (*describe)(Op&), const char* file, int line) {
+    registered().push_back({name, describe, {sizeof(ac_source), line, file}});
     return true;
   }
 
@@ -501,7 +502,7 @@ namespace op __attribute__((visibility("hidden"))) {
       out->plugin.struct_size = sizeof(ac_plugin);
       out->plugin.abi = AMPCHECK_OP_ABI;
       for (const Registered& entry : registered()) try {
-          entry.describe(out->ops.emplace_back(entry.name));
+          entry.describe(out->ops.emplace_back(entry.name).extension(AC_SOURCE, &entry.source));
           out->array.push_back(out->ops.back().finish());
         } catch (const std::exception& error) {
           out->error = joined({"op '", entry.name, "': ", error.what()});
@@ -528,8 +529,8 @@ extern "C" AMPCHECK_EXPORT inline __attribute__((used)) const ac_plugin* ampchec
 
 /// Describes an op of this library: `AMPCHECK_OP(my_op, op) { op.input(...); ... }`. NAME is the op's name, VARIABLE
 /// its Op.
-#define AMPCHECK_OP(NAME, VARIABLE)                                  \
-  static void ampcheck_describe_##NAME(::ampcheck::op::Op&);         \
-  [[maybe_unused]] static const bool ampcheck_added_##NAME =         \
-      ::ampcheck::op::detail::add(#NAME, &ampcheck_describe_##NAME); \
+#define AMPCHECK_OP(NAME, VARIABLE)                                                      \
+  static void ampcheck_describe_##NAME(::ampcheck::op::Op&);                             \
+  [[maybe_unused]] static const bool ampcheck_added_##NAME =                             \
+      ::ampcheck::op::detail::add(#NAME, &ampcheck_describe_##NAME, __FILE__, __LINE__); \
   static void ampcheck_describe_##NAME(::ampcheck::op::Op& VARIABLE)

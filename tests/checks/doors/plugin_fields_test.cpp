@@ -471,6 +471,21 @@ TEST(Extensions, AreIgnoredUnlessRequired) {
     EXPECT_NE(refused(name, false).find("want it with a version"), std::string::npos) << name;
 }
 
+TEST(Extensions, ASourceIsALineOfAFile) {
+  const auto refused = [](const ac_source* source) {
+    op::Op op("clamp");
+    describe_clamp(op, false, false);
+    op.extension(AC_SOURCE, source);
+    return refusal(op.finish());
+  };
+  const ac_source right = {sizeof(ac_source), 12, "ops/clamp.cpp"}, before = {sizeof(ac_source), 0, "clamp.cpp"},
+                  nowhere = {sizeof(ac_source), 1, nullptr};
+  EXPECT_EQ(refused(&right), "");
+  EXPECT_NE(refused(&before).find("source] line, got 0, want 1 or more"), std::string::npos) << refused(&before);
+  EXPECT_NE(refused(&nowhere).find("source] file, got an empty text"), std::string::npos) << refused(&nowhere);
+  EXPECT_NE(refused(nullptr).find("source] data, got a null pointer"), std::string::npos) << refused(nullptr);
+}
+
 TEST(Extensions, OfOneNameAreRefused) {
   op::Op op("clamp");
   describe_clamp(op, false, false);
