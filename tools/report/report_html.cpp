@@ -145,18 +145,21 @@ std::string squares(const ErrorMap& map, double cell) {
   return out + "\"/>";
 }
 
-/// Where in its tensor the elements outside lie; nothing where that is not known.
-std::string heat_map(const CaseResult& result, const CheckResult& check) {
-  const std::optional<ErrorMap> map = find_error_map(result.name, check.name());
-  if (!map) return "";
+/// Where the elements outside lie, in the first tensor that has some; nothing where no values are wrong.
+std::string heat_map(const CaseResult& result) {
+  const auto mapped = std::ranges::find_if(result.checks, [&](const CheckResult& check) {
+    return check.failed > 0 && find_error_map(result.name, check.name()).has_value();
+  });
+  if (mapped == result.checks.end()) return "";
+  const std::optional<ErrorMap> map = find_error_map(result.name, mapped->name());
   constexpr double kCell = 10;
   const double width = kCell * static_cast<double>(map->bin_columns),
                height = kCell * static_cast<double>(map->bin_rows);
   const auto marked =
       static_cast<std::int64_t>(std::ranges::count_if(map->levels, [](char level) { return level != '0'; }));
-  const std::string says =
-      fmt::format("{} of {} bins of {} by {} elements hold an element outside", grouped(marked),
-                  grouped(map->bin_rows * map->bin_columns), grouped(map->rows), grouped(map->columns));
+  const std::string says = fmt::format(
+      "{}: {} of {} bins of {} by {} elements hold an element outside", escaped(mapped->name()), grouped(marked),
+      grouped(map->bin_rows * map->bin_columns), grouped(map->rows), grouped(map->columns));
   return row("map", fmt::format("<svg viewBox=\"0 0 {:g} {:g}\" width=\"{:g}\" role=\"img\" aria-label=\"{}\"><rect "
                                 "class=\"band\" width=\"{:g}\" height=\"{:g}\"/>{}</svg>{}; the larger a square, the "
                                 "farther: up to 2, 16, 256, 65,536 ulp, and more",
@@ -180,7 +183,7 @@ std::string finding(const CaseResult& result, const RunFacts& facts, bool with_m
                              rounded_decimal(e.ulp, 3)));
     }
     out += row("where", fmt::format("{} of {} elements", grouped(check->failed), grouped(check->compared)));
-    if (with_map) out += heat_map(result, *check);
+    if (with_map) out += heat_map(result);
     out += said("cause", check->cause) + said("note", check->note);
   }
   out += said("smallest", result.smallest) + said("data", result.values);
