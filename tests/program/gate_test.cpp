@@ -179,11 +179,17 @@ TEST_F(Gate, AReassociatedSumIsZeroWithBitsChanged) {
 TEST_F(Gate, ADroppedTailIsOne) {
   accept_now();
   use("dropped_tail");
-  const ProgramResult broken = in_ci();
+  const ProgramResult broken = in_ci("-o junit:j.xml -o sarif:s.json -o github:g.txt -o html:p.html");
   EXPECT_EQ(broken.exit_code, 1) << broken.out << broken.err;
   EXPECT_TRUE(contains(broken.out, "FINDINGS") && contains(broken.out, "AC101") &&
               contains(broken.out, "ampcheck replay"))
       << broken.out;
+  EXPECT_TRUE(contains(read("j.xml"), "type=\"BUG AC101\"")) << read("j.xml").substr(0, 2000);
+  EXPECT_TRUE(contains(read("s.json"), "\"ruleId\":\"AC101\"") || contains(read("s.json"), "\"ruleId\": \"AC101\""))
+      << read("s.json").substr(0, 2000);
+  EXPECT_TRUE(contains(read("g.txt"), "AC101")) << read("g.txt");
+  for (const char* const words : {"BUG AC101", "an element outside; the larger a square", "FINDINGS"})
+    EXPECT_TRUE(contains(read("p.html"), words)) << words << read("p.html").substr(0, 3000);
 }
 
 TEST_F(Gate, ABf16AccumulatorIsOne) {
@@ -446,6 +452,23 @@ TEST_F(Gate, ReportsSayWhatTheGateSays) {
   EXPECT_EQ(in_ci("--json -o github:-").exit_code, 2);
   EXPECT_EQ(in_ci("-o csv:-").exit_code, 2);
   EXPECT_TRUE(contains(read("t.tap"), "not ok 49 - gate gated_sum: bits changed")) << read("t.tap");
+}
+
+/// A run of the gate is cut off by force, and its ranks go on to the bytes of one run.
+TEST_F(Gate, KilledAndResumedGivesTheSameBytes) {
+  accept_now();
+  use("bf16_sum");
+  const ProgramResult whole = in_ci("--json");
+  ASSERT_EQ(whole.exit_code, 1) << whole.err;
+  const std::string job = "--json --engine mpi --run-file job";
+  const ProgramResult killed = run("gate ./gated_sum.so --regimes quick --baseline base " + job +
+                                       " >lost 2>&1 & pid=$!; until ls job/*.run >none 2>&1; do sleep 0.01; done; "
+                                       "sleep 0.1; kill -9 $pid; wait $pid",
+                                   "export CI=true;");
+  EXPECT_EQ(killed.exit_code, 137) << read("lost");
+  const ProgramResult resumed = in_ci(job);
+  EXPECT_EQ(resumed.exit_code, 1) << resumed.err;
+  EXPECT_EQ(resumed.out, whole.out);
 }
 
 }  // namespace

@@ -7,7 +7,9 @@
 #include <regex>
 #include <string_view>
 
+#include "src/error_map.h"
 #include "tests/support/run_program.h"
+#include "tools/report/reports.h"
 
 namespace ampcheck::testing {
 namespace {
@@ -108,10 +110,57 @@ TEST(Html, ThePageOfACheckIsDrawnByABrowser) {
   EXPECT_TRUE(contains(html, "softmax.sign")) << html.substr(0, 2000);
   EXPECT_TRUE(contains(html, "with the other sign of the term")) << "the cause";
   const Seen seen = open_page(folder.path(), html);
-  EXPECT_EQ(seen.count("plots"), 4) << "two bars of headroom and two histograms";
+  const int maps = seen.count("plots") - 4;  // two bars of headroom and two histograms
+  EXPECT_GT(maps, 2) << "a map for each wrong tensor that is shown";
   EXPECT_EQ(seen.count("empty"), 0);
   EXPECT_GT(seen.count("rects"), 4);
   expect_quiet(seen);
+}
+
+TEST(Html, ThePageOfTheZooIsDrawnByABrowser) {
+  if (browser().empty()) GTEST_SKIP() << "no chromium, chromium-browser, google-chrome or chrome on PATH";
+  const TemporaryFolder folder;
+  const std::string page = folder.path() + "/zoo.html";
+  const ProgramResult run = ampcheck("audit zoo relu --dtype bf16 --regimes quick -o html:" + page);
+  EXPECT_LE(run.exit_code, 1) << run.err;
+  const std::string html = read_text(page);
+  EXPECT_TRUE(contains(html, "relu.guided") && contains(html, "torch allclose")) << html.substr(0, 3000);
+  EXPECT_TRUE(contains(html, "The goals are met") == (run.exit_code == 0)) << run.out;
+  const Seen seen = open_page(folder.path(), html);
+  EXPECT_GT(seen.count("plots"), 10) << "bars of each kind of defect and of each rule\n" << seen.log;
+  EXPECT_EQ(seen.count("empty"), 0);
+  expect_quiet(seen);
+  EXPECT_FALSE(contains(open_page(folder.path(), html, false).log, "Content Security Policy"));
+}
+
+/// Every one fails everywhere, with as much to say as there is room for.
+TEST(Html, ThePageOfAThousandFailingCasesIsSmall) {
+  Report report;
+  for (int i = 0; i < 1000; ++i) {
+    CaseResult& result = report.cases.emplace_back();
+    result.name =
+        "my_fused_layer_norm(x=bf16[1024,4096],weight=bf16[4096],range=large_offset,seed=" + std::to_string(i) + ")";
+    result.op = "my_fused_layer_norm";
+    result.dtype = "bf16";
+    CheckResult& check = result.checks.emplace_back();
+    check.id.tensor = "y";
+    check.find(Code::ac101);
+    check.compared = check.failed = 1024 * 4096;
+    check.cause = std::string(200, 'c');
+    check.note = std::string(200, 'n');
+    check.worst.assign(3, Element{.index = {1000, 4000}, .got = 1.234567891, .want = -1.234567e-30});
+    result.verdict = check.verdict;
+    result.code = check.code;
+    std::vector<ElementOutside> outside;
+    for (std::int64_t at = 0; at < check.failed; at += 64) outside.push_back({at, 4.0 * static_cast<double>(at % 7)});
+    if (i < 100) keep_error_map(result.name, check.name(), error_map({1024, 4096}, outside));
+  }
+  const std::string page = tools::html_report(report, {});
+  EXPECT_LT(page.size(), 1'500'000u);
+  std::size_t maps = 0;
+  for (std::size_t at = 0; (at = page.find("bins of 1,024 by 4,096 elements", at)) != page.npos; ++at) ++maps;
+  EXPECT_EQ(maps, 2 * 20u) << "in words beside each, and as its label";
+  EXPECT_TRUE(contains(page, "seed=999)")) << "no case is left out";
 }
 
 /// 3000 steps: a skip in each window of 400, and one by itself.
@@ -160,8 +209,8 @@ TEST(Html, ThePageOfALogIsDrawnByABrowser) {
   EXPECT_TRUE(contains(held.log, "Content Security Policy")) << held.log;
 }
 
-TEST(Html, ALogsPageIsForLogsAlone) {
-  EXPECT_EQ(ampcheck("audit zoo relu -o html:x.html").exit_code, 2);
+TEST(Html, ALogsPageIsForLogsAndTheZoo) {
+  EXPECT_EQ(ampcheck("audit gate relu -o html:x.html").exit_code, 2);
   const ProgramResult other = ampcheck("audit scaler --log - -o json:x.json </dev/null");
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_TRUE(contains(other.err, "want html")) << other.err;

@@ -104,7 +104,7 @@ void add_trace_output(CLI::App* command, std::vector<ReportFile>& reports) {
   add_output<TraceFormatWriter>(command, reports, "html:run.html or csv:run.csv", "check");
 }
 void add_log_output(CLI::App* command, std::vector<ReportFile>& reports) {
-  add_output<LogFormatWriter>(command, reports, "html:scale.html", "check or trace", "for scaler --log: ");
+  add_output<LogFormatWriter>(command, reports, "html:scale.html", "check or trace", "for zoo and for scaler --log: ");
 }
 
 }  // namespace ampcheck::tools

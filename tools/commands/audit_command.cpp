@@ -8,10 +8,11 @@ namespace ampcheck::tools {
 
 namespace {
 
-/// -o is of logs alone.
+/// -o is of the zoo and of logs.
 void require_writer(const AuditOptions& options, const std::string& what) {
-  if (!options.reports.empty() && (what != "scaler" || options.scaler.log.empty()))
-    throw UsageError("[-o] got '" + options.reports.front().path + "', want it with audit scaler --log alone");
+  if (!options.reports.empty() && what != "zoo" && (what != "scaler" || options.scaler.log.empty()))
+    throw UsageError("[-o] got '" + options.reports.front().path +
+                     "', want it with audit zoo or audit scaler --log alone");
 }
 
 void require_zoo(const AuditOptions& options, const std::string& what) {

@@ -39,6 +39,7 @@ void show(const AuditOptions& options, ZooAudit audit) {
     audit.seconds = 0;
     for (Trial& trial : audit.trials) trial.seconds = 0;
   }
+  for (const ReportFile& report : options.reports) write_file(report.path, html_of(audit));
   write_stdout(options.json ? json_text(json_of(audit)) : text_of(audit, options.verbose));
 }
 

@@ -22,5 +22,7 @@ bool all_well(const ZooAudit& audit);
 
 std::string text_of(const ZooAudit& audit, bool verbose);
 Json json_of(const ZooAudit& audit);
+/// The same as a page that loads nothing.
+std::string html_of(const ZooAudit& audit);
 
 }  // namespace ampcheck::tools

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tools/report/numbers.h"
+
 namespace ampcheck::tools {
 
 namespace {
@@ -49,6 +51,13 @@ std::string html_head(const std::string& title) {
       "content=\"default-src 'none'; style-src 'unsafe-inline'\"><meta name=\"viewport\" "
       "content=\"width=device-width\"><title>{}</title><style>{}</style></head><body>",
       html_escaped(title), kStyle);
+}
+
+std::string share_bar(double share, const char* zero) {
+  return fmt::format(
+      "<svg viewBox=\"0 0 100 10\" width=\"100\" height=\"10\" style=\"display:inline\" role=\"img\"><rect "
+      "class=\"band\" width=\"100\" height=\"10\"/><rect class=\"bar\" width=\"{:.1f}\" height=\"10\"/></svg> {}",
+      100 * std::clamp(share, 0.0, 1.0), percent(share, zero));
 }
 
 std::string line_plot(const std::vector<PlotLine>& lines, const std::function<std::string(double)>& label,

@@ -13,6 +13,10 @@ std::string html_escaped(const std::string& text);
 /// From the doctype to the opened body. A policy in the head lets a browser load and run nothing.
 std::string html_head(const std::string& title);
 
+/// A bar of a share from 0 to 1 beside its number, which says the same without colours. `zero`: what
+/// it says where there is none.
+std::string share_bar(double share, const char* zero = "0 %");
+
 /// A line over the steps; gaps where a value is not finite. `style`: "low" (drawn through) or "ref" (dashed).
 struct PlotLine {
   const char* style;

@@ -8,8 +8,10 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
+#include "src/error_map.h"
 #include "tools/report/failing_cases.h"
 #include "tools/report/html_page.h"
 #include "tools/report/numbers.h"
@@ -21,6 +23,7 @@ namespace ampcheck::tools {
 namespace {
 
 constexpr std::size_t kMostFindings = 200, kMostCases = 4000;  ///< a page of 1 MB at most
+constexpr std::size_t kMostMaps = 20;                          ///< of the findings, the first ones: 25 kB each at most
 
 std::string escaped(std::string_view text) { return html_escaped(one_line(text)); }
 
@@ -71,14 +74,6 @@ std::vector<std::pair<std::string, OpSummary>> ops_of(const Report& report) {
   return out;
 }
 
-/// A bar beside its number, which says the same without colours.
-std::string bar(double share) {
-  return fmt::format(
-      "<svg viewBox=\"0 0 100 10\" width=\"100\" height=\"10\" style=\"display:inline\" role=\"img\"><rect "
-      "class=\"band\" width=\"100\" height=\"10\"/><rect class=\"bar\" width=\"{:.1f}\" height=\"10\"/></svg> {}",
-      100 * std::clamp(share, 0.0, 1.0), percent(share, "exact"));
-}
-
 std::string verdict_of(const OpSummary& op) {
   if (op.failed == 0) return op.skipped == op.cases ? "SKIPPED" : "ROUNDING";
   std::string out;
@@ -96,7 +91,7 @@ std::string op_table(const std::vector<std::pair<std::string, OpSummary>>& ops) 
     for (const std::string& dtype : op.dtypes) dtypes += (dtypes.empty() ? "" : " ") + dtype;
     out +=
         fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>", escaped(op_name),
-                    dtypes, grouped(op.cases), op.failed + op.skipped == op.cases ? "-" : bar(op.share),
+                    dtypes, grouped(op.cases), op.failed + op.skipped == op.cases ? "-" : share_bar(op.share, "exact"),
                     op.elements == 0 ? "-" : percent(static_cast<double>(op.blind) / static_cast<double>(op.elements)),
                     verdict_of(op));
   }
@@ -136,7 +131,42 @@ std::string row(const char* what, const std::string& html) {
 /// Nothing where nothing is said.
 std::string said(const char* what, const std::string& text) { return text.empty() ? "" : row(what, escaped(text)); }
 
-std::string finding(const CaseResult& result, const RunFacts& facts) {
+/// Squares that cover a bin the more, the farther its elements are off: it reads without colours.
+std::string squares(const ErrorMap& map, double cell) {
+  std::string out = "<path class=\"bar\" d=\"";
+  for (std::size_t i = 0; i < map.levels.size(); ++i) {
+    const int level = map.levels[i] - '0';
+    if (level == 0) continue;
+    const auto columns = static_cast<std::size_t>(map.bin_columns);
+    const double side = cell * level / 5, pad = (cell - side) / 2;
+    out += fmt::format("M{:g} {:g}h{:g}v{:g}h-{:g}z", cell * static_cast<double>(i % columns) + pad,
+                       cell * static_cast<double>(i / columns) + pad, side, side, side);
+  }
+  return out + "\"/>";
+}
+
+/// Where the elements outside lie, in the first tensor that has some; nothing where no values are wrong.
+std::string heat_map(const CaseResult& result) {
+  const auto mapped = std::ranges::find_if(result.checks, [&](const CheckResult& check) {
+    return check.failed > 0 && find_error_map(result.name, check.name()).has_value();
+  });
+  if (mapped == result.checks.end()) return "";
+  const std::optional<ErrorMap> map = find_error_map(result.name, mapped->name());
+  constexpr double kCell = 10;
+  const double width = kCell * static_cast<double>(map->bin_columns),
+               height = kCell * static_cast<double>(map->bin_rows);
+  const auto marked =
+      static_cast<std::int64_t>(std::ranges::count_if(map->levels, [](char level) { return level != '0'; }));
+  const std::string says = fmt::format(
+      "{}: {} of {} bins of {} by {} elements hold an element outside", escaped(mapped->name()), grouped(marked),
+      grouped(map->bin_rows * map->bin_columns), grouped(map->rows), grouped(map->columns));
+  return row("map", fmt::format("<svg viewBox=\"0 0 {:g} {:g}\" width=\"{:g}\" role=\"img\" aria-label=\"{}\"><rect "
+                                "class=\"band\" width=\"{:g}\" height=\"{:g}\"/>{}</svg>{}; the larger a square, the "
+                                "farther: up to 2, 16, 256, 65,536 ulp, and more",
+                                width, height, width, says, width, height, squares(*map, kCell), says));
+}
+
+std::string finding(const CaseResult& result, const RunFacts& facts, bool with_map) {
   const CheckResult* const check = deciding_check(result);
   std::string out = fmt::format("<h3><span class=\"bad\">{} {}</span> {}</h3><table>", name(result.verdict),
                                 name(result.code), escaped(text_of(result.code).title));
@@ -153,6 +183,7 @@ std::string finding(const CaseResult& result, const RunFacts& facts) {
                              rounded_decimal(e.ulp, 3)));
     }
     out += row("where", fmt::format("{} of {} elements", grouped(check->failed), grouped(check->compared)));
+    if (with_map) out += heat_map(result);
     out += said("cause", check->cause) + said("note", check->note);
   }
   out += said("smallest", result.smallest) + said("data", result.values);
@@ -163,7 +194,8 @@ std::string findings(const Report& report, const RunFacts& facts) {
   const std::vector<const CaseResult*> failing = failing_cases(report);
   if (failing.empty()) return "";
   std::string out = "<h2>Findings</h2>";
-  for (std::size_t i = 0; i < std::min(failing.size(), kMostFindings); ++i) out += finding(*failing[i], facts);
+  for (std::size_t i = 0; i < std::min(failing.size(), kMostFindings); ++i)
+    out += finding(*failing[i], facts, i < kMostMaps);
   if (failing.size() > kMostFindings)
     out += fmt::format("<p>{} more are in the list of cases.</p>",
                        grouped(static_cast<std::int64_t>(failing.size() - kMostFindings)));

@@ -2,6 +2,7 @@
 // Schema ampcheck.check/1. Numbers whose bits matter are hexadecimal floats in strings; no NaN or infinity stands bare.
 #include <nlohmann/json.hpp>
 
+#include "src/error_map.h"
 #include "tools/report/json.h"
 #include "tools/report/numbers.h"
 #include "tools/report/reports.h"
@@ -22,34 +23,41 @@ Json element_json(const Element& element, const FloatFormat* format) {
           {"interval_from", element.interval_from}};
 }
 
-Json check_json(const CheckResult& check) {
+Json check_json(const CaseResult& result, const CheckResult& check) {
   Json worst = Json::array();
   for (const Element& element : check.worst) worst.push_back(element_json(element, info(check.dtype).format));
-  return {{"name", check.name()},
-          {"verdict", name(check.verdict)},
-          {"code", name(check.code)},
-          {"dtype", name(check.dtype)},
-          {"compared", check.compared},
-          {"blind", check.blind},
-          {"visible", json_number(check.visible)},
-          {"power", check.power},
-          {"unusual", check.unusual},
-          {"range", check.range},
-          {"by_forms", check.by_forms},
-          {"by_regrouping", check.by_regrouping},
-          {"saturated", check.saturated},
-          {"nans", check.nans},
-          {"unjudged", check.unjudged},
-          {"failed", check.failed},
-          {"max_ratio", json_number(check.max_ratio)},
-          {"cause", check.cause},
-          {"note", check.note},
-          {"worst", std::move(worst)}};
+  Json out = {{"name", check.name()},
+              {"verdict", name(check.verdict)},
+              {"code", name(check.code)},
+              {"dtype", name(check.dtype)},
+              {"compared", check.compared},
+              {"blind", check.blind},
+              {"visible", json_number(check.visible)},
+              {"power", check.power},
+              {"unusual", check.unusual},
+              {"range", check.range},
+              {"by_forms", check.by_forms},
+              {"by_regrouping", check.by_regrouping},
+              {"saturated", check.saturated},
+              {"nans", check.nans},
+              {"unjudged", check.unjudged},
+              {"failed", check.failed},
+              {"max_ratio", json_number(check.max_ratio)},
+              {"cause", check.cause},
+              {"note", check.note},
+              {"worst", std::move(worst)}};
+  if (const auto map = check.failed == 0 ? std::nullopt : find_error_map(result.name, check.name()))
+    out["map"] = {{"rows", map->rows},
+                  {"columns", map->columns},
+                  {"bin_rows", map->bin_rows},
+                  {"bin_columns", map->bin_columns},
+                  {"levels", map->levels}};
+  return out;
 }
 
 Json case_json(const CaseResult& result) {
   Json checks = Json::array();
-  for (const CheckResult& check : result.checks) checks.push_back(check_json(check));
+  for (const CheckResult& check : result.checks) checks.push_back(check_json(result, check));
   Json out = {{"case", result.name},           {"op", result.op},
               {"dtype", result.dtype},         {"verdict", name(result.verdict)},
               {"code", name(result.code)},     {"note", result.note},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/workers/wire.h"
 
+#include "src/error_map.h"
 #include "tools/workers/wire_bytes.h"
 
 namespace ampcheck::tools {
@@ -66,6 +67,26 @@ void get(Reader& r, CheckId& id) {
   if (scaled) id.loss_scale = scale;
 }
 
+/// Where the wrong elements of a check lie, or nothing.
+void put_map(Writer& w, const std::string& case_name, const CheckResult& c) {
+  const std::optional<ErrorMap> map = c.failed == 0 ? std::nullopt : find_error_map(case_name, c.name());
+  w.put(std::uint64_t{map.has_value()});
+  if (!map) return;
+  for (const std::int64_t extent : {map->rows, map->columns, map->bin_rows, map->bin_columns}) w.put(extent);
+  w.put(map->levels);
+}
+
+void get_map(Reader& r, const std::string& case_name, const CheckResult& c) {
+  bool there = false;
+  r.get(there);
+  if (!there) return;
+  ErrorMap map;
+  for (std::int64_t* const extent : {&map.rows, &map.columns, &map.bin_rows, &map.bin_columns}) r.get(*extent);
+  r.get(map.levels);
+  if (!is_whole(map)) throw Error("[worker] got a map of errors that is none");
+  keep_error_map(case_name, c.name(), std::move(map));
+}
+
 void put(Writer& w, const CheckResult& c) {
   put(w, c.id);
   w.put(static_cast<std::uint64_t>(c.verdict));
@@ -128,7 +149,10 @@ std::string wire_text(const CaseResult& result) {
   w.put(std::string(name(result.code)));
   w.put(result.note);
   w.put(std::uint64_t{result.checks.size()});
-  for (const CheckResult& check : result.checks) put(w, check);
+  for (const CheckResult& check : result.checks) {
+    put(w, check);
+    put_map(w, result.name, check);
+  }
   w.put(result.seconds);
   w.put(result.values);
   return w.take();
@@ -144,8 +168,11 @@ CaseResult from_wire(std::string_view text) {
   r.get(out.verdict);
   r.get(out.code);
   r.get(out.note);
-  out.checks.resize(r.count(22 * 8));
-  for (CheckResult& check : out.checks) get(r, check);
+  out.checks.resize(r.count(23 * 8));
+  for (CheckResult& check : out.checks) {
+    get(r, check);
+    get_map(r, out.name, check);
+  }
   r.get(out.seconds);
   r.get(out.values);
   r.end();
