@@ -47,6 +47,7 @@ class Wanted:
     jobs: int = 0
     relations: bool = True
     isolation: str = "none"
+    inputs: str = ""  # a file of tensors: the only case
 
     def spec(self) -> dict[str, object]:
         for name in ("seeds", "seed", "jobs"):
@@ -56,7 +57,7 @@ class Wanted:
         return {"cases": list(self.cases), "dtypes": [], "regimes": self.regimes, "seeds": int(self.seeds),
                 "seed": int(self.seed), "budget_s": float(self.budget_s), "jobs": int(self.jobs),
                 "relations": bool(self.relations), "program": program() if self.isolation == "process" else "",
-                "again": ""}
+                "again": "", "inputs": self.inputs}
 
 
 @dataclass
@@ -283,6 +284,8 @@ def run_plan(plan: Plan, asked: Request, wanted: Wanted) -> Report:
     """Judges the op."""
     op = _describe.describe(plan, asked.notes)
     options = wanted.spec()
+    if wanted.inputs:
+        options["cases"] = [op.name]
     options["again"] = "ampcheck.check(..., cases=[\"{}\"])"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the function, at cases that overflow on purpose
@@ -296,7 +299,8 @@ def run_plan(plan: Plan, asked: Request, wanted: Wanted) -> Report:
             out[tensor["name"]] = _as_given(asked.frame, values, tensor["dtype"])
         return out
 
-    return Report(core, formula=plan.formula, seed=wanted.seed, notes=asked.notes, inputs=arrays)
+    return Report(core, formula=plan.formula, seed=wanted.seed, notes=asked.notes, inputs=arrays,
+                  power=lambda: _core.power_of(op, core, plan.backward is not None))
 
 
 def _as_given(frame: Any, values: np.ndarray[Any, Any], dtype: str) -> Any:

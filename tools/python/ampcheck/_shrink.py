@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Smaller inputs of a reference, without its memory: windows of images need extents that are known when a formula is written,
+and a benchmark's images are large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+#: Extents beyond it become smaller where the reference takes that.
+_MOST = 40
+
+
+def _with_extent(x: Any, old: int, new: int) -> Any:
+    if not isinstance(x, torch.Tensor) or old not in x.shape:
+        return x
+    return torch.empty([new if n == old else n for n in x.shape], dtype=x.dtype)
+
+
+def shrunk(reference: Callable[..., Any], arguments: Sequence[Any], inputs: int, draw: Any) -> list[Any]:
+    """The arguments as fake tensors with smaller extents, the first `inputs` of them alone: equal extents stay equal, and what
+    is an extent of a parameter, too, stays as it is."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    mode = FakeTensorMode()
+
+    def fake(x: Any) -> Any:
+        return torch.empty(x.shape, dtype=x.dtype) if isinstance(x, torch.Tensor) else x
+
+    with mode, torch.no_grad():
+        now = [fake(x) for x in arguments]
+        tied = {n for x in now[inputs:] if isinstance(x, torch.Tensor) for n in x.shape}
+        extents = sorted({n for x in now[:inputs] if isinstance(x, torch.Tensor) for n in x.shape if n > _MOST} - tied,
+                         reverse=True)
+        for extent in extents:
+            for new in (draw.randint(17, 32), 8 * draw.randint(2, 4), 32, 64):
+                trial = [*(_with_extent(x, extent, new) for x in now[:inputs]), *now[inputs:]]
+                try:
+                    reference(*trial)
+                except Exception:
+                    continue
+                now = trial
+                break
+    return now
