@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ._check import program
+from ._program import program
 from ._core import UsageError
 
 Answers = Callable[[dict[str, Any]], list[dict[str, Any]]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import keyword
 import numbers
-import os
 import random
 import re
 import warnings
@@ -22,16 +21,12 @@ from ._examples import guess
 from ._frames import frame_of, numpy_dtype
 from ._kernel import Call, Kernel, parameters_of
 from ._options import Contract, Dim, fixed
+from ._program import program
 from ._report import Report
 
 
 class ExampleError(UsageError):
     """The function raised at its own examples."""
-
-
-def program() -> str:
-    """The program `ampcheck` of this package."""
-    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "ampcheck")
 
 
 @dataclass

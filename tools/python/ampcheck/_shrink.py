@@ -13,15 +13,15 @@ import torch
 _MOST = 40
 
 
-def _with_extent(x: Any, old: int, new: int) -> Any:
-    if not isinstance(x, torch.Tensor) or old not in x.shape:
+def _with_extent(x: Any, old: int, new: int, first: int) -> Any:
+    if not isinstance(x, torch.Tensor) or old not in x.shape[first:]:
         return x
-    return torch.empty([new if n == old else n for n in x.shape], dtype=x.dtype)
+    return torch.empty([new if n == old and at >= first else n for at, n in enumerate(x.shape)], dtype=x.dtype)
 
 
 def shrunk(reference: Callable[..., Any], arguments: Sequence[Any], inputs: int, draw: Any) -> list[Any]:
     """The arguments as fake tensors with smaller extents, the first `inputs` of them alone: equal extents stay equal, and what
-    is an extent of a parameter, too, stays as it is."""
+    is an extent of a parameter, too, changes behind the channels alone."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     mode = FakeTensorMode()
@@ -32,11 +32,11 @@ def shrunk(reference: Callable[..., Any], arguments: Sequence[Any], inputs: int,
     with mode, torch.no_grad():
         now = [fake(x) for x in arguments]
         tied = {n for x in now[inputs:] if isinstance(x, torch.Tensor) for n in x.shape}
-        extents = sorted({n for x in now[:inputs] if isinstance(x, torch.Tensor) for n in x.shape if n > _MOST} - tied,
-                         reverse=True)
+        extents = sorted({n for x in now[:inputs] if isinstance(x, torch.Tensor) for n in x.shape if n > _MOST}, reverse=True)
         for extent in extents:
             for new in (draw.randint(17, 32), 8 * draw.randint(2, 4), 32, 64):
-                trial = [*(_with_extent(x, extent, new) for x in now[:inputs]), *now[inputs:]]
+                first = 2 if extent in tied else 0
+                trial = [*(_with_extent(x, extent, new, first) for x in now[:inputs]), *now[inputs:]]
                 try:
                     reference(*trial)
                 except Exception:
