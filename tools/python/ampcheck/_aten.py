@@ -18,10 +18,10 @@ _KNOWN = {1 / math.sqrt(2): "1/sqrt(2)", math.sqrt(2 / math.pi): "sqrt(2/pi)", m
 _MOST_INLINE = 72
 _LOW = {torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2}
 #: Ops whose results are some of their operands' numbers, or written constants: there is nothing to round.
-_EXACT = {"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "permute", "expand", "cat", "slice", "select", "clone",
-          "alias", "detach", "lift_fresh_copy", "constant_pad_nd", "embedding", "relu", "neg", "abs", "max", "min", "amax",
-          "amin", "maximum", "minimum", "where", "clamp", "hardtanh", "scalar_tensor", "full", "full_like", "zeros_like",
-          "_assert_tensor_metadata", "max_pool2d_with_indices", "max_pool3d_with_indices"}
+_EXACT = {"view", "_unsafe_view", "reshape", "flip", "unsqueeze", "squeeze", "permute", "expand", "cat", "slice", "select",
+          "clone", "alias", "detach", "lift_fresh_copy", "constant_pad_nd", "embedding", "relu", "neg", "abs", "max", "min",
+          "amax", "amin", "maximum", "minimum", "where", "clamp", "hardtanh", "scalar_tensor", "full", "full_like",
+          "zeros_like", "_assert_tensor_metadata", "max_pool2d_with_indices", "max_pool3d_with_indices"}
 
 
 class Refused(Exception):

@@ -19,7 +19,7 @@ from ._core import UsageError
 from ._describe import Plan, Tensor
 from ._examples import guess
 from ._frames import frame_of, numpy_dtype
-from ._kernel import Call, Kernel, parameters_of
+from ._kernel import Call, Kernel, parameters_of, running
 from ._options import Contract, Dim, fixed
 from ._program import program
 from ._report import Report
@@ -131,7 +131,8 @@ def _outputs(asked: Request, call: Call, examples: list[Any], names: Sequence[st
              storage: str) -> list[tuple[str, str]]:
     """Calls the function once at its examples: which results it has, and of which type."""
     try:
-        got = call(examples, [values[0] for values in asked.attributes.values()])
+        with running:
+            got = call(examples, [values[0] for values in asked.attributes.values()])
     except Exception as error:
         raise ExampleError(f"[check] got {type(error).__name__} at the examples: {error}; want inputs that the function "
                          "takes") from error

@@ -15,6 +15,25 @@ from ._frames import Memory
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
+class Watch:
+    """Whether the function that is judged runs at this moment: who waits for a verdict in vain may ask. `shared`: a byte that
+    another process sees, or none."""
+
+    shared: Any = None
+
+    def __enter__(self) -> None:
+        if self.shared is not None:
+            self.shared[0] = 1
+
+    def __exit__(self, *_: object) -> None:
+        if self.shared is not None:
+            self.shared[0] = 0
+
+
+#: Of this process.
+running = Watch()
+
+
 class KernelFailed(Exception):
     """What the function raised, as one line for the finding: type, text, and the caller's own line."""
 
@@ -96,7 +115,7 @@ class Kernel:
     def forward(self, storage: str, inputs: list[Memory | None], outputs: list[Memory], attributes: list[float]) -> None:
         try:
             tensors = self._taken(inputs)
-            with self._frame.quiet():
+            with self._frame.quiet(), running:
                 results = self._results(tensors, attributes)
             for got, memory, name in zip(results, outputs, self._outputs):
                 self._frame.put(got, memory, f"result '{name}'")
@@ -112,7 +131,7 @@ class Kernel:
             tensors = self._taken(inputs)
             arriving = [self._frame.taken(f"d{name}", memory, False) for name, memory in zip(self._outputs, cotangents)]
             wanted = [memory is not None for memory in gradients]
-            with self._frame.quiet():
+            with self._frame.quiet(), running:
                 got = self._gradients(tensors, wanted, arriving, attributes)
             for gradient, given, name in zip(got, gradients, self._inputs):
                 if given is None:

@@ -15,6 +15,7 @@ import torch
 
 from ._check import ExampleError
 from ._core import UsageError
+from ._kernel import running
 
 
 class LoadError(UsageError):
@@ -61,7 +62,8 @@ def load(path: str) -> ModuleType:
 def load_solution(path: str) -> ModuleType:
     """The same; one that cannot be loaded is wrong, as one that raises at the first call."""
     try:
-        return load(path)
+        with running:
+            return load(path)
     except LoadError as error:
         raise ExampleError(str(error)) from error
 

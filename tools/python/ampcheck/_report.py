@@ -99,6 +99,10 @@ class Report:
         #: What a reader should know of the run as a whole.
         self.notes: list[str] = [*notes, *core.notes]
         self._own_notes = notes
+        #: Inputs of a case by its name, as arrays.
+        self.inputs = inputs
+        #: Findings that `verify` took out again.
+        self.excused = 0
         self.findings: list[Finding] = [_finding(one, inputs) for one in core.findings]
 
     @property

@@ -33,8 +33,10 @@ def shrunk(reference: Callable[..., Any], arguments: Sequence[Any], inputs: int,
         now = [fake(x) for x in arguments]
         tied = {n for x in now[inputs:] if isinstance(x, torch.Tensor) for n in x.shape}
         extents = sorted({n for x in now[:inputs] if isinstance(x, torch.Tensor) for n in x.shape if n > _MOST}, reverse=True)
+        images = max((x.ndim for x in now[:inputs] if isinstance(x, torch.Tensor)), default=0)
+        sizes = (7, 11) if images >= 5 else (12, 24)
         for extent in extents:
-            for new in (draw.randint(17, 32), 8 * draw.randint(2, 4), 32, 64):
+            for new in (draw.randint(*sizes), 8 * draw.randint(1, 3), 32, 64):
                 first = 2 if extent in tied else 0
                 trial = [*(_with_extent(x, extent, new, first) for x in now[:inputs]), *now[inputs:]]
                 try:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import mmap
 import os
 import secrets
 import select
@@ -17,6 +18,7 @@ from typing import Any
 
 from . import _sandbox, verify
 from ._core import EnvironmentError, UsageError
+from ._kernel import running
 
 # What a request may hold, with the type that is wanted.
 _FIELDS: dict[str, tuple[type | tuple[type, ...], str]] = {
@@ -146,18 +148,22 @@ def answer(request: dict[str, Any], timeout: float) -> dict[str, Any]:
     start = time.monotonic()
     seed = int(request.get("seed", secrets.randbits(63)))
     seconds = float(request.get("timeout", timeout))
+    busy = mmap.mmap(-1, 1)  # of the child: whether the solution runs
     with tempfile.TemporaryDirectory(prefix="ampcheck-serve-") as folder:
         arguments = _arguments({**request, "seed": seed}, folder)
         source, to = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(source)
+            running.shared = busy
             _in_child(arguments, folder, to)
         os.close(to)
         text, late = _read(source, seconds)
         os.close(source)
         status = _end(child)
     took = time.monotonic() - start
+    if late and not busy[0]:
+        return {"exit_code": 5, **verify.not_finished(seconds, seed, took)}
     if late:
         return {"exit_code": 1, **verify.failed_at_once(
             RuntimeError(f"no answer within {seconds:g} s: the solution hangs, or is too slow"), seed, took, "TIMEOUT",
