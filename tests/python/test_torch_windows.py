@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops of windows and orders as references: torch's own kernels follow their formulas, forward and backward, and slips are found."""
+"""Ops of windows and orders as references: torch's own kernels follow their formulas, and slips are found."""
 
 import ampcheck
 import pytest
