@@ -246,19 +246,30 @@ def definition_problem(problem: str, solution: str, seed: int, workload: str | N
     freed = set(definition.constant) if "all" in free else set(free)
     workloads = workloads_of(path, workload)
     drawn = draw_workload(workloads, seed)
+    name, made = _solution(solution, definition)
+    out = _problem(definition, name, made(), drawn, freed)
+    out.renew = made
+    out.real = _real(definition, workloads, seed, out.keep[0].name, out.notes)
+    return out
+
+
+def callable_problem(definition: Definition, name: str, f: Callable[..., Any], writes: bool,
+                     scalars: dict[str, Any]) -> Problem:
+    """A definition beside a function that is loaded already, as a benchmark has it."""
+    drawn = Workload({}, {n: {"type": "scalar", "value": v} for n, v in scalars.items()}, ".")
+    return _problem(definition, name, _called(definition, f, writes), drawn, set())
+
+
+def _problem(definition: Definition, name: str, f: Callable[..., Any], drawn: Workload, freed: set[str]) -> Problem:
     folder = tempfile.TemporaryDirectory(prefix="ampcheck-definition-")
     place = os.path.join(folder.name, re.sub(r"\W", "_", definition.name) + ".py")
     with open(place, "w", encoding="utf-8") as file:
         file.write(definition.reference)
-    reference = _reference(definition, member(load(place), f"{path}: reference", "run"))
-    name, made = _solution(solution, definition)
-    notes = _notes(definition, drawn, freed)
-    real = _real(definition, workloads, seed, folder.name, notes)
+    reference = _reference(definition, member(load(place), f"{definition.path}: reference", "run"))
     parameters = [spec for spec in definition.inputs if spec.shape is not None and spec.dtype.is_floating_point and
                   spec.name.endswith(("weight", "bias", "gamma", "beta"))]
     roles = {spec.name: role(spec.name, tuple(0 for _ in spec.shape or [])) for spec in parameters}
-    out = Problem(name, made(), reference, _arguments(definition, drawn), [spec.name for spec in definition.inputs], roles,
-                  made)
-    out.adjust, out.rounding, out.notes, out.real = _adjust(definition, freed), "as written", notes, real
+    out = Problem(name, f, reference, _arguments(definition, drawn), [spec.name for spec in definition.inputs], roles, None)
+    out.adjust, out.rounding, out.notes = _adjust(definition, freed), "as written", _notes(definition, drawn, freed)
     out.keep = (folder,)  # the reference's source, for messages, and the tensors
     return out

@@ -146,7 +146,11 @@ def _tensors(of: Mapping[str, Any], axes: Sequence[str], where: str) -> list[Ten
 
 def read_definition(path: str) -> Definition:
     """Raises UsageError with the place and what was wanted."""
-    text = _json(path)
+    return parse_definition(_json(path), path)
+
+
+def parse_definition(text: Any, path: str) -> Definition:
+    """The same of what a file holds; `path` stands for it in messages."""
     where = f"[definition] {path}"
     constant: dict[str, int] = {}
     variable: list[str] = []

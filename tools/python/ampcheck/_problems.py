@@ -32,13 +32,14 @@ class Problem:
     arguments: list[Any]  # for the trace: fake tensors of the problem's own extents, or real ones
     names: list[str]
     roles: dict[str, str]
-    renew: Callable[[], Callable[..., Any]]  # the solution anew, from its file: with nothing kept from earlier calls
+    renew: Callable[[], Callable[..., Any]] | None  # the solution anew, from its file: nothing is kept from earlier calls
     inputs: int = 0  # the first arguments, whose extents may be made smaller before the trace
     adjust: Callable[[Any], None] | None = None  # what is known of the trace's extents besides
     rounding: str = "mathematics"  # of check(), where nothing else is asked for
     notes: list[str] = field(default_factory=list)
     real: str | None = None  # a file of tensors at which the solution is judged, too
-    keep: tuple[object, ...] = ()  # what lives as long
+    keep: tuple[Any, ...] = ()  # what lives as long
+    device: str = "cpu"  # where the solution runs
 
 
 def load(path: str) -> ModuleType:

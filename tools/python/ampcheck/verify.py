@@ -101,6 +101,7 @@ def judge(problem: Any, args: argparse.Namespace, seed: int) -> list[Report]:
     if problem.adjust is not None:
         problem.adjust(trace)
     examples = small_examples(trace, arguments, draw, problem.reference)
+    examples = [x.to(problem.device) if isinstance(x, torch.Tensor) else x for x in examples]
     asked = _check.request(problem.solution, examples, None, problem.reference)
     asked.renew = problem.renew
     for (_, at, _), name in zip(asked.slots, problem.names):
