@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import inspect
 import os
+import struct
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,18 +18,23 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Watch:
-    """Whether the function that is judged runs at this moment: who waits for a verdict in vain may ask. `shared`: a byte that
-    another process sees, or none."""
+    """Since when the function that is judged runs: who waits for a verdict in vain may ask. `shared`: eight bytes that another
+    process sees, or none."""
 
     shared: Any = None
 
     def __enter__(self) -> None:
         if self.shared is not None:
-            self.shared[0] = 1
+            self.shared[:8] = struct.pack("d", time.monotonic())
 
     def __exit__(self, *_: object) -> None:
         if self.shared is not None:
-            self.shared[0] = 0
+            self.shared[:8] = bytes(8)
+
+    def seconds(self) -> float:
+        """That it runs by now; 0 where it does not."""
+        since = float(struct.unpack("d", self.shared[:8])[0])
+        return time.monotonic() - since if since else 0.0
 
 
 #: Of this process.

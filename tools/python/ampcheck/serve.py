@@ -148,21 +148,21 @@ def answer(request: dict[str, Any], timeout: float) -> dict[str, Any]:
     start = time.monotonic()
     seed = int(request.get("seed", secrets.randbits(63)))
     seconds = float(request.get("timeout", timeout))
-    busy = mmap.mmap(-1, 1)  # of the child: whether the solution runs
+    running.shared = mmap.mmap(-1, 8)  # of the child, too
     with tempfile.TemporaryDirectory(prefix="ampcheck-serve-") as folder:
         arguments = _arguments({**request, "seed": seed}, folder)
         source, to = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(source)
-            running.shared = busy
             _in_child(arguments, folder, to)
         os.close(to)
         text, late = _read(source, seconds)
+        hangs = late and running.seconds() > max(1.0, seconds / 4)
         os.close(source)
         status = _end(child)
     took = time.monotonic() - start
-    if late and not busy[0]:
+    if late and not hangs:
         return {"exit_code": 5, **verify.not_finished(seconds, seed, took)}
     if late:
         return {"exit_code": 1, **verify.failed_at_once(

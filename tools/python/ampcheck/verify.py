@@ -223,7 +223,8 @@ def not_finished(limit: float, seed: int, seconds: float) -> dict[str, Any]:
     """The judge itself needed more than it had: no fault of the solution."""
     out = failed_at_once(RuntimeError(), seed, seconds)
     return {**out, "verdict": "incomplete", "class": "SKIPPED", "code": "", "cause": "", "hint": "",
-            "notes": [f"the judge did not finish within {limit:g} s, while the solution was not running: give it more"]}
+            "notes": [f"the judge did not finish within {limit:g} s, and no call of the solution took most of them: give it "
+                      "more"]}
 
 
 def text_of(result: dict[str, Any], again: str) -> str:
