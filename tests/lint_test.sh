@@ -93,6 +93,13 @@ plant tools/run 'for file in $(ls *.txt); do cd $file; done' 'if [ $x = 1 ]; the
 check "a fault of a script" "tools/run:3:" shell
 
 right_tree
+mkdir -p "$tree/tools/python" "$tree/tests/python"
+printf '%s\n' 'import os' '' 'print(os.name)' >"$tree/tools/python/a.py"
+check "right python" "" python
+printf '%s\n' 'import os' >"$tree/tests/python/b.py"
+check "an import that nobody uses" "tests/python/b.py:1:8: F401" python
+
+right_tree
 {
   echo
   echo 'int complex_one(int x) {'

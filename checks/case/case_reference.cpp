@@ -64,6 +64,7 @@ reference::Arithmetic arithmetic_of(const OpSignature& signature, const OpCall& 
       // In fp64 what is saved is of the compute type.
       if ((list == &signature.saved || read.to_backward) && dtype_of(read.type, call.storage) != Dtype::fp64)
         out.saved[read.name] = &format(dtype_of(read.type, call.storage));
+  if (call.storage != Dtype::fp64) out.saved[""] = &format(call.storage);  // of rounded(x)
   return out;
 }
 

@@ -77,6 +77,7 @@ constexpr std::size_t kNoEnd = 1000000;
 constexpr Plan kQuick = {2, 6, 1, 3, 2, 2, 5, 2, 2100, 1 << 16};
 constexpr Plan kStandard = {3, 28, 3, 16, 5, 8, 24, 6, 9000, 1 << 18};
 constexpr Plan kAll = {3, kNoEnd, kNoEnd, kNoEnd, kNoEnd, kNoEnd, kNoEnd, kNoEnd, 70000, 1 << 22};
+constexpr std::int64_t kMostTensor = 1 << 20, kMostWork = 1 << 24;  ///< whatever an op's fixed extents are
 constexpr std::size_t kFloors = 4, kTilePairs = 2;
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kAbove16Bits = (1 << 16) + 1;
@@ -96,6 +97,7 @@ class CaseList {
       for (const DimSpec& dim : signature.dims) call.dims[dim.symbol] = dim.standard[k];
       standard_.push_back(call);
     }
+    widen_for_large_ops();
     middle_ = base_;
     if (!signature.inputs.empty() && !signature.inputs[0].dims.empty())
       middle_.dims[OpSignature::symbols(signature.inputs[0]).back()] = 67;
@@ -118,6 +120,15 @@ class CaseList {
   }
 
  private:
+  /// An op whose fixed extents are large has no case within the limits: then its own smallest shape is the limit.
+  void widen_for_large_ops() {
+    if (std::any_of(standard_.begin(), standard_.end(), [&](const OpCall& c) { return fits(c, plan_.tensor); })) return;
+    const auto smallest = std::min_element(standard_.begin(), standard_.end(),
+                                           [](const OpCall& a, const OpCall& b) { return work_of(a) < work_of(b); });
+    plan_.tensor = std::max(plan_.tensor, std::min(largest_tensor(*smallest), kMostTensor));
+    plan_.work = std::max(plan_.work, std::min(work_of(*smallest), kMostWork));
+  }
+
   std::int64_t largest_tensor(const OpCall& call) const {
     std::int64_t largest = 0;
     for (const TensorSpec& spec : signature_.inputs)
@@ -127,9 +138,9 @@ class CaseList {
 
   /// Product of all extents.
   static std::int64_t work_of(const OpCall& call) {
-    std::int64_t work = 1;
-    for (const auto& [symbol, extent] : call.dims) work *= std::max<std::int64_t>(extent, 1);
-    return work;
+    double work = 1;  // many fixed extents leave the range of integers
+    for (const auto& [symbol, extent] : call.dims) work *= static_cast<double>(std::max<std::int64_t>(extent, 1));
+    return static_cast<std::int64_t>(std::min(work, 0x1p60));
   }
 
   bool fits(const OpCall& call, std::int64_t tensor_limit) const {

@@ -95,8 +95,9 @@ Recording recorded(const OpSignature& signature, const Form& form, const Attribu
   const int values_end = static_cast<int>(out.graph->nodes().size());
   store_outputs(out, signature);
   const int forward_size = static_cast<int>(out.graph->nodes().size());
-  for (int id = 0; id < forward_size; ++id)
-    if (out.graph->node(id).primitive == Primitive::stored) out.stored[out.graph->node(id).name] = out.graph->at(id);
+  for (int id = 0; id < forward_size; ++id)  // rounded(x) is kept nowhere: it has no name
+    if (const Node& node = out.graph->node(id); node.primitive == Primitive::stored && !node.name.empty())
+      out.stored[node.name] = out.graph->at(id);
   std::vector<Expr> cotangents, wrt;
   for (const auto& [name, node] : out.outputs) {
     const Shape shape = node.shape();

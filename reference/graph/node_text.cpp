@@ -55,7 +55,9 @@ std::string text_at(const Graph& graph, int id, const NodeNames& names, int dept
     case Primitive::constant:
       return node.name.empty() || is_decimal(node.name) ? fmt::format("{}", node.value) : node.name;
     case Primitive::indicator: return node.name.empty() ? "mask" : node.name;
-    case Primitive::stored: return node.name;
+    case Primitive::stored:
+      if (!node.name.empty()) return node.name;
+      return text_at(graph, node.args[0], names, depth, inner);
     default: break;
   }
   if (silent(graph, node)) return text_at(graph, node.args[0], names, depth, inner);

@@ -38,6 +38,7 @@ Expr FormulaEvaluator::call(const FormulaTerm& term) {
 namespace {
 
 Expr plain_softplus(Expr x) { return softplus(x, constant(*x.graph, 1.0)); }
+Expr rounded(Expr x) { return stored("", x); }  // no tensor has this name
 
 }  // namespace
 
@@ -57,6 +58,7 @@ Expr FormulaEvaluator::unary(const std::string& f, Expr x) {
                                                                {"softplus", plain_softplus},
                                                                {"abs", abs},
                                                                {"square", square},
+                                                               {"rounded", rounded},
                                                                {"stop_gradient", stop_gradient}};
   return kUnary.at(f)(x);
 }

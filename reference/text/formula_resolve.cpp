@@ -53,6 +53,7 @@ const std::vector<FormulaFunction>& formula_functions() {
       {"repeat", 3, 3, "repeat(x, axis, n)"},
       {"unfold", 3, 3, "unfold(image, kh, kw, stride=1, padding=0)", {"stride", "padding"}},
       {"stored", 2, 2, "stored(name, x)", {}, 0},
+      {"rounded", 1, 1, "rounded(x)"},
       {"given", 3, 3, "given(input, a, b)", {}, 0},
       {"size", 2, 2, "size(x, axis)"},
   };

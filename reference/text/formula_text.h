@@ -24,6 +24,7 @@
 //   slice(x, axis, begin, end) (negative: from the end) concat(a, b, ..., axis=-1) arange(n)
 //   unfold(image, kh, kw, stride=1, padding=0)
 //   stored(name, x)                  the kernel may keep this value as its saved tensor `name`
+//   rounded(x)                       the kernel may round this value to the storage type, and keeps it nowhere
 //   stop_gradient(x)                 a shift that cancels
 //   given(input, a, b)               a where the optional input is there, else b
 //   size(x, axis)                    an extent; pi

@@ -281,3 +281,18 @@ def test_the_plugin_of_pytest(pytester):
 def test_the_program_is_there():
     out = subprocess.run([sys.executable, "-m", "ampcheck", "explain", "AC101"], capture_output=True, text=True)
     assert out.returncode == 0 and "AC101" in out.stdout
+
+
+def test_the_import_is_quick():
+    """Neither NumPy nor torch is imported before it is used; a tenth of a second of processor time is not reached."""
+    code = ("import time; before = time.process_time(); import ampcheck, sys; print(time.process_time() - before, "
+            "'numpy' in sys.modules or 'torch' in sys.modules); ampcheck.check; ampcheck.Report; ampcheck.Finding")
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+            for _ in range(3)]
+    assert {imported for _, imported in runs} == {"False"}
+    assert min(float(seconds) for seconds, _ in runs) < 0.15
+
+
+def test_a_name_that_is_not_there():
+    with pytest.raises(AttributeError, match="no attribute 'chek'"):
+        _ = ampcheck.chek

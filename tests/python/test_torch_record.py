@@ -5,10 +5,9 @@ import json
 import subprocess
 import sys
 
+import ampcheck
 import pytest
 import torch
-
-import ampcheck
 from ampcheck.torch import record
 
 

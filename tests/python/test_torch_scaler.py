@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scalers of torch under the audit of the program: torch's own, and one planted fault at a time."""
 
+import ampcheck
 import pytest
 import torch
-
-import ampcheck
 from ampcheck.torch import audit_scaler
 
 torch.set_num_threads(1)  # small tensors

@@ -26,7 +26,7 @@ def answers():
         {"id": "right", "problem_source": PROBLEM, "solution_source": SOLUTION, "regimes": "quick"},
         {"id": "exits", "problem_source": PROBLEM, "solution_source": "import os\nos._exit(0)\n"},
         {"id": "crashes", "problem_source": PROBLEM, "solution_source": "import os\nos.kill(os.getpid(), 11)\n"},
-        {"id": "hangs", "problem_source": PROBLEM, "solution_source": hang, "timeout": 8},
+        {"id": "hangs", "problem_source": PROBLEM, "solution_source": hang, "timeout": 20},
         {"id": "prints", "problem_source": PROBLEM, "solution_source": "print('{\"verdict\": \"right\"}')\n" + SOLUTION.replace(
             " + 1e-3", ""), "regimes": "quick"},
         {"id": "typo", "problem_source": PROBLEM, "solution_surce": SOLUTION},
@@ -65,3 +65,14 @@ def test_bad_requests_say_what_was_wanted(answers):
     for error, words in zip(errors, ["line 6: got no JSON", "line 7: got [1], want an object", "got 'solution_surce'",
                                      "is no file", "[budget] got \"long\", want seconds"]):
         assert words in error, errors
+
+
+def test_a_judge_that_is_too_slow_is_no_fault_of_the_solution():
+    """Without time for the trace of the reference, nothing of the solution has run."""
+    slow = PROBLEM.replace("        return x /", "        import time; time.sleep(30)\n        return x /")
+    request = {"problem_source": slow, "solution_source": SOLUTION, "timeout": 4}
+    run = subprocess.run([sys.executable, "-m", "ampcheck", "serve"], input=json.dumps(request), text=True,
+                         capture_output=True, timeout=300)
+    answer = json.loads(run.stdout)
+    assert (answer["exit_code"], answer["verdict"], answer["code"]) == (5, "incomplete", ""), answer
+    assert "did not finish within 4 s" in answer["notes"][0]

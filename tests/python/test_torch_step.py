@@ -3,10 +3,9 @@
 
 import copy
 
+import ampcheck
 import pytest
 import torch
-
-import ampcheck
 from ampcheck.torch import TrainingStep, audit_step
 
 torch.set_num_threads(1)  # small tensors

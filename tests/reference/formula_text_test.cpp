@@ -276,6 +276,12 @@ TEST(FormulaText, EveryFunctionOfTheListCanBeUsed) {
   }
 }
 
+TEST(FormulaText, ARoundedValueIsTheValueAndNoTensor) {
+  const OpSignature op = signature_of({{"x", "A B"}});
+  EXPECT_EQ(Evaluated(op, "y = rounded(x + 1) * 2")[0], Evaluated(op, "y = (x + 1) * 2")[0]);
+  EXPECT_EQ(Evaluated(op, "y = rounded(x + rounded(x))")[0], Evaluated(op, "y = 2 * x")[0]) << "as often as one likes";
+}
+
 TEST(FormulaText, PadPutsZerosAndRepeatTakesEachElementAgain) {
   const OpSignature op = signature_of({{"x", "A B"}});  // [[1, 2, 3], ...] in rows of B
   const Values plain = Evaluated(op, "y = x")[0];

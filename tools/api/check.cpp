@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "checks/doors/plugin.h"
+#include "checks/reach/formula_power.h"
 #include "tools/api/public_errors.h"
 #include "tools/choose/check_plan.h"
 #include "tools/choose/device_choice.h"
@@ -346,6 +347,23 @@ Report run(const std::vector<Op>& ops, const Options& options) {
   return with_public_errors([&] { return run_chosen(ops, options); });
 }
 Report run(const Op& op, const Options& options) { return run(std::vector<Op>{op}, options); }
+
+Power power_of(const Op& op, const Report& report, bool backward) {
+  return with_public_errors([&] {
+    tools::CheckOptions options;
+    options.verb = "check";
+    if (!op.library().empty()) options.plugin_ops = {&Internals::of(op)};
+    std::vector<OpCall> calls;
+    for (const Case& item : report.cases()) {
+      if (item.verdict == Verdict::skipped) continue;
+      if (item.op != op.name())
+        throw UsageError("[power_of] got a report of '" + item.op + "', want one of '" + op.name() + "'");
+      calls.push_back(tools::parse_case(options, item.name).call);
+    }
+    const checks::FormulaPower from = checks::formula_power(Internals::of(op), calls, backward);
+    return Power{from.changes, from.found, from.missed, from.cases};
+  });
+}
 
 std::string to_json(const Report& report) {
   const Internals::State& state = Internals::of(report);

@@ -322,6 +322,19 @@ Report run(const std::vector<Op>& ops, const Options& options = {});
 /// The same for one op.
 Report run(const Op& op, const Options& options = {});
 
+/// Of the changes of an op's formula (a term left out, a factor, a sign, a tail, a count that is off by one, sums in
+/// fewer bits), how many the cases of a report would show.
+struct Power {
+  std::int64_t changes = 0;         ///< That move the numbers of these cases.
+  std::int64_t found = 0;           ///< Of these: a kernel that computed so would be found.
+  std::vector<std::string> missed;  ///< The others: "forward y: without the term eps".
+  std::int64_t cases = 0;           ///< Cases that were looked at, 40 at most.
+};
+
+/// The detection power of a report's cases for its op. Runs no kernel. An op without a formula has no changes.
+/// @throws UsageError if the report is of another op.
+Power power_of(const Op& op, const Report& report, bool backward = true);
+
 /// The report as `ampcheck check --json` writes it: schema "ampcheck.check/1", UTF-8, with a final end of line. Numbers
 /// whose bits matter are hexadecimal floats in strings.
 std::string to_json(const Report& report);

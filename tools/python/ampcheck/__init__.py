@@ -13,19 +13,25 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from ._check import check
 from ._core import EnvironmentError, Error, UsageError
 from ._options import Contract, Dim
-from ._report import Finding, Report
 
 if TYPE_CHECKING:
     from . import torch as torch
+    from ._check import check
+    from ._report import Finding, Report
 
 __version__ = "0.2.0"
 __all__ = ["Contract", "Dim", "EnvironmentError", "Error", "Finding", "Report", "UsageError", "check", "torch"]
 
 
+#: Imported on first use: NumPy takes a tenth of a second, torch takes seconds.
+_LATER = {"check": "._check", "Finding": "._report", "Report": "._report"}
+
+
 def __getattr__(name: str) -> object:
-    if name == "torch":  # imported on first use: it takes seconds
+    if name == "torch":
         return importlib.import_module(".torch", __name__)
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name], __name__), name)
     raise AttributeError(f"module 'ampcheck' has no attribute '{name}'")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ._check import program
+from ._program import program
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -16,6 +16,12 @@ Rule = Callable[["Writer", Any], "str | list[str]"]
 RULES: dict[str, Rule] = {}
 _KNOWN = {1 / math.sqrt(2): "1/sqrt(2)", math.sqrt(2 / math.pi): "sqrt(2/pi)", math.pi: "pi", math.log(2): "log(2)"}
 _MOST_INLINE = 72
+_LOW = {torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2}
+#: Ops whose results are some of their operands' numbers, or written constants: there is nothing to round.
+_EXACT = {"view", "_unsafe_view", "reshape", "flip", "unsqueeze", "squeeze", "permute", "expand", "cat", "slice", "select",
+          "clone", "alias", "detach", "lift_fresh_copy", "constant_pad_nd", "embedding", "relu", "neg", "abs", "max", "min",
+          "amax", "amin", "maximum", "minimum", "where", "clamp", "hardtanh", "scalar_tensor", "full", "full_like",
+          "zeros_like", "_assert_tensor_metadata", "max_pool2d_with_indices", "max_pool3d_with_indices"}
 
 
 class Refused(Exception):
@@ -52,6 +58,8 @@ class Writer:
         self._text: dict[Any, str] = {}  # of a node: what stands for it, safe between operators
         self._parts: dict[Any, list[str]] = {}  # of a node with several results
         self._count = 0
+        self._storage = _narrowest(node.meta["val"].dtype for node in program.graph.nodes
+                                   if node.op == "placeholder" and node.name in inputs)
         for node in program.graph.nodes:
             if node.op == "placeholder" and node.name in inputs:
                 self._text[node] = inputs[node.name]
@@ -227,10 +235,23 @@ class Writer:
         except KeyError:
             self._refuse(node, f"torch op {name} of a constant tensor")
         if isinstance(text, list):
-            self._parts[node] = text
+            self._parts[node] = [self._rounded(node, node.meta["val"][0], text[0]), *text[1:]]
             return
-        used = len(node.users)
+        text = self._rounded(node, node.meta["val"], text)
+        used = sum(_name_of(user.target) != "_assert_tensor_metadata.default" for user in node.users)
         self._text[node] = text if used <= 1 and len(text) <= _MOST_INLINE else self.let(text)
+
+    def _rounded(self, node: Any, value: Any, text: str) -> str:
+        """Mathematics does not see in which type torch keeps a value; "as written" it is a rounding of the contract. The
+        results of all are rounded anyway."""
+        name = _name_of(node.target).partition(".")[0]
+        if not self.as_written or value.dtype not in _LOW or name in _EXACT or all(u.op == "output" for u in node.users):
+            return text
+        if name == "_to_copy" and node.args[0].meta["val"].dtype == value.dtype:
+            return text
+        if value.dtype != self._storage:
+            self._refuse(node, f"a rounding to {value.dtype}")
+        return f"rounded({_bare(text)})"
 
     def _refuse(self, node: Any, what: str, by_extent: bool = False) -> None:
         from ._torch_reference import place_of
@@ -264,6 +285,12 @@ def _bare(text: str) -> str:
         if depth == 0:
             return text[1:-1] if at == len(text) - 1 else text
     return text
+
+
+def _narrowest(dtypes: Iterable[torch.dtype]) -> torch.dtype | None:
+    """The type that cases store in."""
+    floats = [dtype for dtype in dtypes if dtype.is_floating_point]
+    return min(floats, key=lambda dtype: dtype.itemsize) if floats else None
 
 
 def _name_of(target: Any) -> str:

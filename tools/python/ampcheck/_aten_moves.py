@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from typing import Any
 
 from ._aten import Refused, Writer, rule
 
 _MOST_TAPS = 128
-_MOST_MASKED = 25
+MOST_MASKED = 25
 
 
 @rule("view.default", "_unsafe_view.default", "unsqueeze.default", "squeeze.dims", "squeeze.dim", "reshape.default")
@@ -39,7 +40,36 @@ def _expand(w: Writer, n: Any) -> str:
 @rule("cat.default")
 def _cat(w: Writer, n: Any) -> str:
     axis = w.axes(n.args[0][0], n.args[1] if len(n.args) > 1 else 0)[0]
-    return f"concat({', '.join(w.value(part) for part in n.args[0])}, axis={axis})"
+    parts = [w.value(part) for part in n.args[0]]
+    # A number stands for a tensor of it where that broadcasts, and here it does not.
+    parts = [block(w, list(w.shape(of)), part) if re.fullmatch(r"[\d.e+-]+", part) else part
+             for of, part in zip(n.args[0], parts)]
+    return f"concat({', '.join(parts)}, axis={axis})"
+
+
+@rule("flip.default")
+def _flip(w: Writer, n: Any) -> str:
+    text, shape = w.value(n.args[0]), w.shape(n.args[0])
+    for axis in w.axes(n.args[0], n.args[1]):
+        extent = shape[axis]
+        if not isinstance(extent, int) or extent > _MOST_TAPS:
+            raise Refused(f"an extent that varies, or is larger than {_MOST_TAPS}", by_extent=True)
+        text = w.let(text)
+        text = f"concat({', '.join(f'slice({text}, {axis}, {at}, {at + 1})' for at in reversed(range(extent)))}, axis={axis})"
+    return text
+
+
+@rule("cumprod.default")
+def _cumprod(w: Writer, n: Any) -> str:
+    axis = w.axes(n.args[0], n.args[1])[0]
+    extent = w.shape(n.args[0])[axis]
+    if not isinstance(extent, int) or extent > _MOST_TAPS:
+        raise Refused(f"an extent that varies, or is larger than {_MOST_TAPS}", by_extent=True)
+    text = w.let(w.value(n.args[0]))
+    products = [w.let(f"slice({text}, {axis}, 0, 1)")]
+    for at in range(1, extent):
+        products.append(w.let(f"({products[-1]} * slice({text}, {axis}, {at}, {at + 1}))"))
+    return f"concat({', '.join(products)}, axis={axis})"
 
 
 @rule("slice.Tensor")
@@ -88,34 +118,34 @@ def _pad(w: Writer, n: Any) -> str:
         axis = len(shape) - 1 - at
         if before < 0 or after < 0:
             raise Refused("a negative padding")
-        text = _padded(w, text, shape, axis, before, after, w.number(value))
+        text = padded(w, text, shape, axis, before, after, w.number(value))
         shape[axis] = shape[axis] + before + after
     return text
 
 
-def _block(w: Writer, shape: list[Any], value: str) -> str:
+def block(w: Writer, shape: list[Any], value: str) -> str:
     """A tensor of one number."""
     count = " * ".join(w.extent(e) for e in shape)
     return f"reshape(arange({count}) * 0 + {value}, {', '.join(w.extent(e) for e in shape)})"
 
 
-def _padded(w: Writer, text: str, shape: list[Any], axis: int, before: int, after: int, value: str) -> str:
+def padded(w: Writer, text: str, shape: list[Any], axis: int, before: int, after: int, value: str) -> str:
     parts = [text]
     if before:
-        parts.insert(0, _block(w, [before if i == axis else e for i, e in enumerate(shape)], value))
+        parts.insert(0, block(w, [before if i == axis else e for i, e in enumerate(shape)], value))
     if after:
-        parts.append(_block(w, [after if i == axis else e for i, e in enumerate(shape)], value))
+        parts.append(block(w, [after if i == axis else e for i, e in enumerate(shape)], value))
     return f"concat({', '.join(parts)}, axis={axis})" if len(parts) > 1 else text
 
 
-def _each(value: Any, count: int, default: int) -> list[int]:
+def each(value: Any, count: int, default: int) -> list[int]:
     if value is None or value == []:
         return [default] * count
     out = [value] if isinstance(value, int) else list(value)
     return out * count if len(out) == 1 else out
 
 
-def _windows(w: Writer, text: str, shape: list[Any], kernel: list[int], stride: list[int], padding: list[int],
+def windows(w: Writer, text: str, shape: list[Any], kernel: list[int], stride: list[int], padding: list[int],
              dilation: list[int]) -> tuple[list[str], list[Any]]:
     """For each tap of the kernel the image that it meets, as [N, C, outputs...], and the outputs' extents.
 
@@ -126,7 +156,7 @@ def _windows(w: Writer, text: str, shape: list[Any], kernel: list[int], stride: 
     extents = list(shape)
     for k in range(spatial):
         if padding[k]:
-            text = _padded(w, text, extents, 2 + k, padding[k], padding[k], "0")
+            text = padded(w, text, extents, 2 + k, padding[k], padding[k], "0")
             extents[2 + k] = extents[2 + k] + 2 * padding[k]
     image = w.let(text)
     outputs = [(extents[2 + k] - dilation[k] * (kernel[k] - 1) - 1) // stride[k] + 1 for k in range(spatial)]
@@ -150,7 +180,7 @@ def _taken(w: Writer, text: str, axis: int, begin: int, count: Any, stride: int,
     now = [*extents[:2], *outputs[:done], extents[axis], *extents[axis + 1:]]
     if begin + count * stride > extents[axis]:  # the last block is cut short: fill it, nobody reads the filling
         missing = begin + count * stride - extents[axis]
-        text = _padded(w, text, now, axis, 0, missing, "0")
+        text = padded(w, text, now, axis, 0, missing, "0")
     block = f"slice({text}, {axis}, {begin}, {begin + count * stride})"
     cut = [w.extent(e) for e in now[:axis]] + [str(count), str(stride)] + [w.extent(e) for e in now[axis + 1:]]
     return f"squeeze(slice(reshape({block}, {', '.join(cut)}), {axis + 1}, 0, 1), {axis + 1})"
@@ -160,19 +190,20 @@ def _taken(w: Writer, text: str, axis: int, begin: int, count: Any, stride: int,
 def _convolution(w: Writer, n: Any) -> str:
     x, weight, bias, stride, padding, dilation, transposed, _, groups = n.args
     if transposed:
-        raise Refused("transposed=True")
+        from ._aten_transposed import convolution
+
+        return convolution(w, n)
     shape, filters = list(w.shape(x)), list(w.shape(weight))
     spatial = len(shape) - 2
     if any(not isinstance(e, int) for e in (filters if groups > 1 else filters[2:])):
         raise Refused("a filter whose extents vary", by_extent=True)
-    window = (filters[2:], _each(stride, spatial, 1), _each(padding, spatial, 0), _each(dilation, spatial, 1))
-    taps, outputs = _windows(w, w.value(x), shape, *window)
+    window = (filters[2:], each(stride, spatial, 1), each(padding, spatial, 0), each(dilation, spatial, 1))
+    taps, outputs = windows(w, w.value(x), shape, *window)
     batch, channels = w.extent(shape[0]), w.extent(filters[1])
     of_group = w.extent(filters[0]) if groups == 1 else str(filters[0] // groups)
     width = f"{channels} * {math.prod(filters[2:])}"
     places = " * ".join(w.extent(e) for e in outputs)
-    padded = any(window[2]) and math.prod(filters[2:]) <= _MOST_MASKED
-    if padded and w.other():
+    if any(window[2]) and math.prod(filters[2:]) <= MOST_MASKED and w.other():
         product = _inside_only(w, n, taps, window, (batch, channels, of_group, places))
         return _image(w, n, product, outputs)
     rows = f"{batch}, {groups}, {channels}, {places}"
@@ -204,7 +235,7 @@ def _inside_only(w: Writer, n: Any, taps: list[str], window: Any, extents: tuple
     x, weight, groups = n.args[0], n.args[1], n.args[8]
     batch, channels, of_group, places = extents
     shape = [w.shape(x)[0], 1, *w.shape(x)[2:]]
-    masks, _ = _windows(w, _block(w, shape, "1"), shape, *window)
+    masks, _ = windows(w, block(w, shape, "1"), shape, *window)
     terms = []
     for at, (tap, mask) in zip(itertools.product(*(range(k) for k in window[0])), zip(taps, masks)):
         filter_ = w.value(weight)
@@ -218,22 +249,40 @@ def _inside_only(w: Writer, n: Any, taps: list[str], window: Any, extents: tuple
 
 
 def _pooling(w: Writer, n: Any, spatial: int) -> tuple[list[int], list[int], list[int]]:
-    kernel = _each(n.args[1], spatial, 1)
-    stride = _each(n.args[2] if len(n.args) > 2 else None, spatial, 0)
+    kernel = each(n.args[1], spatial, 1)
+    stride = each(n.args[2] if len(n.args) > 2 else None, spatial, 0)
     stride = kernel if not any(stride) else stride
-    padding = _each(n.args[3] if len(n.args) > 3 else None, spatial, 0)
+    padding = each(n.args[3] if len(n.args) > 3 else None, spatial, 0)
     return kernel, stride, padding
+
+
+def _max_inside(w: Writer, n: Any, window: tuple[list[int], list[int], list[int], list[int]]) -> list[str]:
+    """A dilated window may leave the edge out: where a tap lies outside, the one in the middle, which never does, stands for
+    it and changes no maximum."""
+    kernel, _, padding, dilation = window
+    shape = list(w.shape(n.args[0]))
+    middle = [min(max(-(-p // d), 0), k - 1) for k, p, d in zip(kernel, padding, dilation)]
+    if any(m * d < p or (k - 1 - m) * d < p for m, k, p, d in zip(middle, kernel, padding, dilation)):
+        raise Refused("a window without a tap that always lies inside")
+    taps, outputs = windows(w, w.value(n.args[0]), shape, *window)
+    ones = [shape[0], 1, *shape[2:]]
+    masks, _ = windows(w, block(w, ones, "1"), ones, *window)
+    inside = w.let(taps[list(itertools.product(*(range(k) for k in kernel))).index(tuple(middle))])
+    out = ", ".join([w.extent(shape[0]), w.extent(shape[1]), *(w.extent(e) for e in outputs)])
+    one = ", ".join(f"reshape(where({w.let(mask)} > 0, {tap}, {inside}), {out}, 1)" for tap, mask in zip(taps, masks))
+    axis = len(shape)
+    return [w.let(f"squeeze(max(concat({one}, axis={axis}), {axis}), {axis})"), ""]
 
 
 def _max_pool(spatial: int) -> Any:
     def write(w: Writer, n: Any) -> list[str]:
         kernel, stride, padding = _pooling(w, n, spatial)
-        dilation = _each(n.args[4] if len(n.args) > 4 else None, spatial, 1)
+        dilation = each(n.args[4] if len(n.args) > 4 else None, spatial, 1)
         if len(n.args) > 5 and n.args[5]:
             raise Refused("ceil_mode=True")
         text, extents = w.value(n.args[0]), list(w.shape(n.args[0]))
         if any(p and d > 1 for p, d in zip(padding, dilation)):
-            raise Refused("padding and dilation")
+            return _max_inside(w, n, (kernel, stride, padding, dilation))
         for k in range(spatial):  # a window that reaches outside holds the edge: repeating it changes no maximum
             if padding[k]:
                 text = w.let(text)
@@ -242,7 +291,7 @@ def _max_pool(spatial: int) -> Any:
                 behind = [f"slice({text}, {2 + k}, {last} - 1, {last})"] * padding[k]
                 text = f"concat({', '.join([*first, text, *behind])}, axis={2 + k})"
                 extents[2 + k] = extents[2 + k] + 2 * padding[k]
-        taps, _ = _windows(w, text, extents, kernel, stride, [0] * spatial, dilation)
+        taps, _ = windows(w, text, extents, kernel, stride, [0] * spatial, dilation)
         shape = w.extents(next(u for u in n.users if u.args[1] == 0))
         one = ", ".join(f"reshape({tap}, {shape}, 1)" for tap in taps)
         return [w.let(f"squeeze(max(concat({one}, axis={2 + spatial}), {2 + spatial}), {2 + spatial})"), ""]
@@ -263,7 +312,7 @@ def _avg_pool(spatial: int) -> Any:
             raise Refused("count_include_pad=False")
         if len(n.args) > 6 and n.args[6] is not None:
             raise Refused("divisor_override")
-        taps, _ = _windows(w, w.value(n.args[0]), list(w.shape(n.args[0])), kernel, stride, padding, [1] * spatial)
+        taps, _ = windows(w, w.value(n.args[0]), list(w.shape(n.args[0])), kernel, stride, padding, [1] * spatial)
         return f"(({' + '.join(taps)}) / {math.prod(kernel)})"
 
     return write

@@ -6,11 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
-
 from ._aten import Refused, Writer, rule
-
-_LOW = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
 def _unary(text: str) -> Any:
@@ -147,14 +143,12 @@ def _pow_tensor(w: Writer, n: Any) -> str:
 
 @rule("_to_copy.default")
 def _to_copy(w: Writer, n: Any) -> str:
-    """Mathematics does not see a cast; "as written" it is a rounding of the contract."""
+    """Mathematics does not see a cast; for "as written" see Writer._rounded()."""
     x = w.value(n.args[0])
     wanted = n.kwargs.get("dtype")
     source = n.args[0].meta["val"].dtype
     if wanted is not None and not wanted.is_floating_point and source.is_floating_point:
         raise Refused(f"a cast from {source} to {wanted}")
-    if w.as_written and wanted in _LOW and source not in _LOW:
-        return f"stored({w.fresh()}, {x})"
     return x
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ._check import program
 from ._core import UsageError
+from ._program import program
 
 Answers = Callable[[dict[str, Any]], list[dict[str, Any]]]
 _END = "\n"

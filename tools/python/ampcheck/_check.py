@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import keyword
 import numbers
-import os
 import random
 import re
 import warnings
@@ -20,18 +19,14 @@ from ._core import UsageError
 from ._describe import Plan, Tensor
 from ._examples import guess
 from ._frames import frame_of, numpy_dtype
-from ._kernel import Call, Kernel, parameters_of
+from ._kernel import Call, Kernel, parameters_of, running
 from ._options import Contract, Dim, fixed
+from ._program import program
 from ._report import Report
 
 
 class ExampleError(UsageError):
     """The function raised at its own examples."""
-
-
-def program() -> str:
-    """The program `ampcheck` of this package."""
-    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "ampcheck")
 
 
 @dataclass
@@ -47,6 +42,7 @@ class Wanted:
     jobs: int = 0
     relations: bool = True
     isolation: str = "none"
+    inputs: str = ""  # a file of tensors: the only case
 
     def spec(self) -> dict[str, object]:
         for name in ("seeds", "seed", "jobs"):
@@ -56,7 +52,7 @@ class Wanted:
         return {"cases": list(self.cases), "dtypes": [], "regimes": self.regimes, "seeds": int(self.seeds),
                 "seed": int(self.seed), "budget_s": float(self.budget_s), "jobs": int(self.jobs),
                 "relations": bool(self.relations), "program": program() if self.isolation == "process" else "",
-                "again": ""}
+                "again": "", "inputs": self.inputs}
 
 
 @dataclass
@@ -135,7 +131,8 @@ def _outputs(asked: Request, call: Call, examples: list[Any], names: Sequence[st
              storage: str) -> list[tuple[str, str]]:
     """Calls the function once at its examples: which results it has, and of which type."""
     try:
-        got = call(examples, [values[0] for values in asked.attributes.values()])
+        with running:
+            got = call(examples, [values[0] for values in asked.attributes.values()])
     except Exception as error:
         raise ExampleError(f"[check] got {type(error).__name__} at the examples: {error}; want inputs that the function "
                          "takes") from error
@@ -283,6 +280,8 @@ def run_plan(plan: Plan, asked: Request, wanted: Wanted) -> Report:
     """Judges the op."""
     op = _describe.describe(plan, asked.notes)
     options = wanted.spec()
+    if wanted.inputs:
+        options["cases"] = [op.name]
     options["again"] = "ampcheck.check(..., cases=[\"{}\"])"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the function, at cases that overflow on purpose
@@ -296,7 +295,8 @@ def run_plan(plan: Plan, asked: Request, wanted: Wanted) -> Report:
             out[tensor["name"]] = _as_given(asked.frame, values, tensor["dtype"])
         return out
 
-    return Report(core, formula=plan.formula, seed=wanted.seed, notes=asked.notes, inputs=arrays)
+    return Report(core, formula=plan.formula, seed=wanted.seed, notes=asked.notes, inputs=arrays,
+                  power=lambda: _core.power_of(op, core, plan.backward is not None))
 
 
 def _as_given(frame: Any, values: np.ndarray[Any, Any], dtype: str) -> Any:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ _NO_GRADIENT, _ROW_INDEPENDENT = 2, 4
 _SIZE = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "e4m3fn": 1, "e5m2": 1}
 #: Elements of the largest input of a case at the caller's own extents; larger ones are halved.
 _MOST_ELEMENTS = 12000
+#: Product of all extents of a case, which bounds the work of a contraction (checks/data/regime_cases.cpp).
+_MOST_WORK = 1 << 18
 
 
 @dataclass
@@ -114,20 +117,18 @@ def _samples(extents: Mapping[str, int], limits: Mapping[str, Dim], tensors: Seq
         middle = {s: fit(s, draw.choice((draw.randint(1, 9), draw.randint(9, 70)))) for s in extents}
         own = {s: fit(s, draw.randint(max(1, n // 2), n)) for s, n in extents.items()}
 
-    def largest() -> int:
-        sizes = [1]
-        for tensor in tensors:
-            size = 1
-            for symbol in tensor.symbols:
-                size *= own[symbol]
-            sizes.append(size)
-        return max(sizes)
+    def largest(sample: Mapping[str, int]) -> int:
+        return max(math.prod(sample[symbol] for symbol in tensor.symbols) for tensor in tensors)
 
-    while largest() > _MOST_ELEMENTS:
-        symbol = max(own, key=lambda s: own[s] if fit(s, own[s] // 2) < own[s] else 0)
-        if fit(symbol, own[symbol] // 2) >= own[symbol]:
-            break
-        own[symbol] = fit(symbol, own[symbol] // 2)
+    floor = {s: fit(s, 1) for s in extents}
+    most = max(_MOST_ELEMENTS, 4 * largest(floor))
+    work = max(_MOST_WORK, 64 * math.prod(floor.values()))
+    for sample in (small, middle, own):
+        while largest(sample) > most or math.prod(sample.values()) > work:
+            symbol = max(sample, key=lambda s: sample[s] if fit(s, sample[s] // 2) < sample[s] else 0)
+            if fit(symbol, sample[symbol] // 2) >= sample[symbol]:
+                break
+            sample[symbol] = fit(symbol, sample[symbol] // 2)
     return [small, middle, own]
 
 

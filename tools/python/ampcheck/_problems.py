@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `ampcheck verify` reads: a function of a file, or a pair of KernelBench files."""
+"""What `ampcheck verify` reads: a function of a file, a pair of KernelBench files, or a definition (_definition_problem.py)."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
 import torch
 
+from ._check import ExampleError
 from ._core import UsageError
+from ._kernel import running
+
+
+class LoadError(UsageError):
+    """The code of a file raised when it was loaded."""
 
 
 @dataclass
@@ -26,11 +32,18 @@ class Problem:
     arguments: list[Any]  # for the trace: fake tensors of the problem's own extents, or real ones
     names: list[str]
     roles: dict[str, str]
-    renew: Callable[[], Callable[..., Any]]  # the solution anew, from its file: with nothing kept from earlier calls
+    renew: Callable[[], Callable[..., Any]] | None  # the solution anew, from its file: nothing is kept from earlier calls
+    inputs: int = 0  # the first arguments, whose extents may be made smaller before the trace
+    adjust: Callable[[Any], None] | None = None  # what is known of the trace's extents besides
+    rounding: str = "mathematics"  # of check(), where nothing else is asked for
+    notes: list[str] = field(default_factory=list)
+    real: str | None = None  # a file of tensors at which the solution is judged, too
+    keep: tuple[Any, ...] = ()  # what lives as long
+    device: str = "cpu"  # where the solution runs
 
 
 def load(path: str) -> ModuleType:
-    """A Python file as a module of its own."""
+    """A Python file as a module of its own. Raises LoadError if its own code raises."""
     if not os.path.isfile(path):
         raise UsageError(f"[verify] got '{path}', which is no file")
     name = f"ampcheck_verified_{len(sys.modules)}_{os.path.splitext(os.path.basename(path))[0]}"
@@ -39,11 +52,24 @@ def load(path: str) -> ModuleType:
         raise UsageError(f"[verify] got '{path}', want a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and Triton look their module up
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise LoadError(f"[verify] got {type(error).__name__} from '{os.path.basename(path)}' itself: {error}; want a file "
+                        "that can be loaded") from error
     return module
 
 
-def _member(module: ModuleType, path: str, name: str) -> Any:
+def load_solution(path: str) -> ModuleType:
+    """The same; one that cannot be loaded is wrong, as one that raises at the first call."""
+    try:
+        with running:
+            return load(path)
+    except LoadError as error:
+        raise ExampleError(str(error)) from error
+
+
+def member(module: ModuleType, path: str, name: str) -> Any:
     if not hasattr(module, name):
         raise UsageError(f"[verify] got '{path}' without {name}, want it there")
     return getattr(module, name)
@@ -56,7 +82,7 @@ def _argument_names(f: Callable[..., Any], count: int) -> list[str]:
     return [known[i] if i < len(known) else f"x{i}" for i in range(count)]
 
 
-def _role(name: str, shape: tuple[int, ...]) -> str:
+def role(name: str, shape: tuple[int, ...]) -> str:
     """Of a module's parameter: what scales is about 1, what is added about 0."""
     last = name.rsplit(".", 1)[-1]
     if "bias" in last or last in ("beta", "shift", "running_mean"):
@@ -77,7 +103,7 @@ def _as_function(module: torch.nn.Module, inputs: int, state: list[str]) -> Call
 
 def kernelbench(problem: str, solution: str, seed: int) -> Problem:
     """KernelBench's files: Model, get_inputs and get_init_inputs in the one, ModelNew in the other."""
-    theirs, ours = load(problem), load(solution)
+    theirs, ours = load(problem), load_solution(solution)
     init = getattr(theirs, "get_init_inputs", list)
 
     def made(kind: Any) -> torch.nn.Module:
@@ -85,10 +111,10 @@ def kernelbench(problem: str, solution: str, seed: int) -> Problem:
         module = kind(*init())
         return module.eval()
 
-    model = made(_member(theirs, problem, "Model"))
+    model = made(member(theirs, problem, "Model"))
 
     def made_of(module: ModuleType) -> torch.nn.Module:
-        return made(_member(module, solution, "ModelNew" if hasattr(module, "ModelNew") else "Model"))
+        return made(member(module, solution, "ModelNew" if hasattr(module, "ModelNew") else "Model"))
 
     new = made_of(ours)
     state = [n for n, x in {**dict(model.named_parameters()), **dict(model.named_buffers())}.items()
@@ -102,14 +128,14 @@ def kernelbench(problem: str, solution: str, seed: int) -> Problem:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():  # the problem's own extents may take gigabytes
-        inputs = list(_member(theirs, problem, "get_inputs")())
+        inputs = list(member(theirs, problem, "get_inputs")())
     names = _argument_names(model.forward, len(inputs))
     clean = [n.replace(".", "_") for n in state]
     clean = [f"{n}_" if n in names else n for n in clean]
-    roles = {c: _role(n, tuple(own[n].shape)) for c, n in zip(clean, state)}
+    roles = {c: role(n, tuple(own[n].shape)) for c, n in zip(clean, state)}
     return Problem(os.path.splitext(os.path.basename(solution))[0], _as_function(new, len(inputs), state),
                    _as_function(model, len(inputs), state), [*inputs, *(own[n].detach() for n in state)], names + clean,
-                   roles, lambda: _as_function(made_of(load(solution)), len(inputs), state))
+                   roles, lambda: _as_function(made_of(load(solution)), len(inputs), state), len(inputs))
 
 
 def functions(problem: str, solution: str) -> Problem:
@@ -117,17 +143,23 @@ def functions(problem: str, solution: str) -> Problem:
     from ._examples import guess
 
     (their_file, their_name), (our_file, our_name) = problem.rsplit(":", 1), solution.rsplit(":", 1)
-    theirs, ours = load(their_file), load(our_file)
-    reference, f = _member(theirs, their_file, their_name), _member(ours, our_file, our_name)
+    theirs, ours = load(their_file), load_solution(our_file)
+    reference, f = member(theirs, their_file, their_name), member(ours, our_file, our_name)
     if hasattr(theirs, "get_inputs"):
         inputs = list(theirs.get_inputs())
     else:
         inputs = list(guess(f, reference, set()).values())
     return Problem(our_name, f, reference, inputs, _argument_names(reference, len(inputs)), {},
-                   lambda: _member(load(our_file), our_file, our_name))
+                   lambda: member(load(our_file), our_file, our_name))
 
 
-def read(problem: str, solution: str, seed: int) -> Problem:
+def read(problem: str, solution: str, seed: int, workload: str | None = None, free: Sequence[str] = ()) -> Problem:
+    if problem.endswith(".json") or os.path.isdir(problem):
+        from ._definition_problem import definition_problem
+
+        return definition_problem(problem, solution, seed, workload, free)
+    if workload is not None or free:
+        raise UsageError(f"[{'workload' if workload is not None else 'free'}] got it with '{problem}', want a definition.json")
     pairs = [":" in os.path.basename(path) for path in (problem, solution)]
     if all(pairs):
         return functions(problem, solution)

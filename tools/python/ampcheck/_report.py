@@ -70,11 +70,28 @@ class Finding:
         return out + (f"; {self.cause}" if self.cause else f"; {self.note}" if self.note else "")
 
 
+@dataclass(frozen=True)
+class Power:
+    """Of the changes of the formula (a term left out, a factor, a sign, a tail, a count that is off by one, sums in fewer bits)
+    those that a report's cases would show. Changes that move none of their numbers are not counted."""
+
+    found: int
+    changes: int
+    missed: list[str]
+    cases: int  # that were looked at
+
+    @property
+    def share(self) -> float | None:
+        return self.found / self.changes if self.changes else None
+
+
 class Report:
     """True iff everything that was chosen ran and nothing failed. str() is the report that the program prints."""
 
-    def __init__(self, core: Any, *, formula: str, seed: int, notes: list[str], inputs: Callable[[str], dict[str, Any]]):
+    def __init__(self, core: Any, *, formula: str, seed: int, notes: list[str], inputs: Callable[[str], dict[str, Any]],
+                 power: Callable[[], dict[str, Any]]):
         self._core = core
+        self._power = power
         #: The formula that the function was judged by: `ampcheck check --formula` takes it.
         self.formula = formula
         #: The first seed of the data.
@@ -82,6 +99,10 @@ class Report:
         #: What a reader should know of the run as a whole.
         self.notes: list[str] = [*notes, *core.notes]
         self._own_notes = notes
+        #: Inputs of a case by its name, as arrays.
+        self.inputs = inputs
+        #: Findings that `verify` took out again.
+        self.excused = 0
         self.findings: list[Finding] = [_finding(one, inputs) for one in core.findings]
 
     @property
@@ -96,6 +117,10 @@ class Report:
     def totals(self) -> dict[str, int]:
         """cases, passed, failed, skipped, elements, blind."""
         return dict(self._core.totals)
+
+    def power(self) -> Power:
+        """The detection power of these cases; the kernel does not run."""
+        return Power(**self._power())
 
     def to_json(self) -> str:
         """The report as `ampcheck check --json` writes it: schema ampcheck.check/1."""

@@ -90,7 +90,7 @@ class _Session:
         elif op == "unscale":
             self.scaler.unscale_(optimizer)
         elif op == "corrupt":
-            weight.grad[0] = float("inf")  # type: ignore[index]
+            weight.grad[0] = float("inf")
         elif op == "step":
             self.scaler.step(optimizer)
         elif op == "update":
@@ -126,7 +126,8 @@ def audit_scaler(scaler: Any, *, fused: bool = False, rule: str = "torch") -> Sc
     make = _maker(scaler)
 
     def answers(request: dict[str, Any]) -> list[dict[str, Any]]:
-        session, replies = _Session(make, request["setup"]), []
+        session = _Session(make, request["setup"])
+        replies: list[dict[str, Any]] = []
         for call in request["calls"]:
             try:
                 scaled = session.act(call)

@@ -4,6 +4,7 @@ core ATen, and written as a formula of the language."""
 
 from __future__ import annotations
 
+import math
 import re
 import types
 import warnings
@@ -80,7 +81,7 @@ def _named_forward(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _dimensions(program: Any, names: Sequence[str], taken: set[str]) -> tuple[dict[Any, str], Trace]:
-    """A symbol for each free extent of the inputs, and one of its own for each fixed axis."""
+    """A symbol for each free extent of the inputs, and one for each fixed number."""
     letters = (a + n for n in ["", *map(str, range(2, 400))] for a in "NMKLPQRSTUVWABCEFGHIJ")
     fresh = (s for s in letters if s not in taken)
     of_symbol: dict[Any, str] = {}
@@ -91,7 +92,8 @@ def _dimensions(program: Any, names: Sequence[str], taken: set[str]) -> tuple[di
         own: list[str] = []
         for extent in values[name].shape:
             if isinstance(extent, int):
-                symbol = next(fresh)
+                known = (s for s, n in trace.extents.items() if n == extent and trace.limits[s] == fixed(n) and s not in own)
+                symbol = next(known, None) or next(fresh)
                 trace.extents[symbol], trace.limits[symbol] = extent, fixed(extent)
             else:
                 expression = extent.node.expr
@@ -188,21 +190,60 @@ def plan_of_reference(asked: Request, reference: Callable[..., Any], *, rounding
                      **settings)
 
 
-def small_examples(trace: Trace, arguments: Sequence[Any], draw: Any) -> list[Any]:
-    """Real tensors for a trace of fake ones, or of large ones: free extents become small, fixed ones stay."""
-    small: dict[str, int] = {}
-    for at, (symbol, extent) in enumerate(trace.extents.items()):
-        limit = trace.limits[symbol]
-        small[symbol] = extent if limit.least == limit.most else max(limit.least, min(extent, draw.randint(3, 24) + at))
-    trace.extents = small
-    symbols = iter(trace.symbols)
+def small_examples(trace: Trace, arguments: Sequence[Any], draw: Any, reference: Callable[..., Any]) -> list[Any]:
+    """Real tensors for a trace of fake ones, or of large ones: free extents become small, fixed ones stay. Where the reference
+    takes only multiples (of groups, of heads), they are multiples of what divides the given extents."""
+    given, wanted = dict(trace.extents), [draw.randint(3, 24) for _ in trace.extents]
     generator = torch.Generator().manual_seed(draw.getrandbits(62))
+    for multiple in (1, 2, 4, 8, 16, 32, 64, 0):
+        for at, (symbol, extent) in enumerate(given.items()):
+            limit = trace.limits[symbol]
+            step = math.gcd(extent, multiple) or 1
+            small = max(limit.least, min(extent, -(-(wanted[at] + at) // step) * step))
+            trace.extents[symbol] = extent if limit.least == limit.most or not multiple else small
+        out = _examples(trace, arguments, generator)
+        if not _takes(reference, out) and multiple:
+            continue
+        _find_least(trace, arguments, generator, reference)
+        return out
+    raise AssertionError("unreachable")
+
+
+def _takes(reference: Callable[..., Any], arguments: Sequence[Any]) -> bool:
+    try:
+        with torch.no_grad():
+            reference(*arguments)
+        return True
+    except Exception:
+        return False
+
+
+def _find_least(trace: Trace, arguments: Sequence[Any], generator: torch.Generator, reference: Callable[..., Any]) -> None:
+    """The smallest extents that the reference takes (a window may not be larger than its image), and whether only multiples of
+    them (groups)."""
+    for symbol, extent in list(trace.extents.items()):
+        limit = trace.limits[symbol]
+        if limit.least == limit.most:
+            continue
+
+        def takes(n: int, symbol: str = symbol) -> bool:
+            trace.extents[symbol] = n
+            return _takes(reference, _examples(trace, arguments, generator))
+
+        least = next((n for n in range(limit.least, extent) if takes(n)), extent)
+        multiple = least if least > 1 and not takes(least + 1) and takes(2 * least) else limit.multiple
+        trace.limits[symbol] = Dim(multiple, least, limit.most)
+        trace.extents[symbol] = extent
+
+
+def _examples(trace: Trace, arguments: Sequence[Any], generator: torch.Generator) -> list[Any]:
+    symbols = iter(trace.symbols)
     out: list[Any] = []
     for value in arguments:
         if not isinstance(value, torch.Tensor):
             out.append(value)
             continue
-        shape = [small[s] for s in next(symbols)]
+        shape = [trace.extents[s] for s in next(symbols)]
         if value.is_floating_point():
             out.append(torch.rand(shape, generator=generator).to(value.dtype))
         else:

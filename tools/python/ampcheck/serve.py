@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import mmap
 import os
 import secrets
 import select
@@ -15,8 +16,9 @@ import tempfile
 import time
 from typing import Any
 
-from . import verify
-from ._core import UsageError
+from . import _sandbox, verify
+from ._core import EnvironmentError, UsageError
+from ._kernel import running
 
 # What a request may hold, with the type that is wanted.
 _FIELDS: dict[str, tuple[type | tuple[type, ...], str]] = {
@@ -24,7 +26,9 @@ _FIELDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "problem_source": (str, "Python source"), "solution_source": (str, "Python source"),
     "seed": ((int, str), "a seed that was printed"), "regimes": (str, "quick, standard or all"),
     "budget": ((int, float), "seconds"), "timeout": ((int, float), "seconds"), "dtype": (list, "a list of types"),
-    "backward": (bool, "true or false"), "jobs": (int, "a number")}
+    "backward": (bool, "true or false"), "jobs": (int, "a number"),
+    "rounding": (str, "mathematics or as written"), "workload": (str, "a path"), "free": (list, "a list of axes"),
+    "sandbox": (bool, "true or false")}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -69,15 +73,31 @@ def _arguments(request: dict[str, Any], folder: str) -> list[str]:
             with open(path, "w", encoding="utf-8") as file:
                 file.write(request[f"{what}_source"])
         out.append(path)
-    for flag in ("seed", "regimes", "budget", "jobs"):
+    for flag in ("seed", "regimes", "budget", "jobs", "rounding", "workload"):
         if flag in request:
             out += [f"--{flag}", str(request[flag])]
     for dtype in request.get("dtype", []):
         out += ["--dtype", str(dtype)]
-    return out + ["--json"] + (["--backward"] if request.get("backward") else [])
+    if request.get("free"):
+        out += ["--free", ",".join(map(str, request["free"]))]
+    return out + ["--json"] + [f"--{flag}" for flag, key in (("backward", "backward"), ("sandboxed", "sandbox"))
+                               if request.get(key)]
 
 
-def _in_child(arguments: list[str], to: int) -> None:
+def _enter_sandbox(arguments: list[str], folder: str) -> None:
+    """For a child that has just been forked, with one thread."""
+    scratch = os.path.join(folder, "scratch")
+    os.mkdir(scratch)
+    files = verify.files_of(verify.parsed(arguments))
+    reads = _sandbox.readable(files)
+    given = _sandbox.environment(scratch)
+    os.environ.clear()
+    os.environ.update(given)
+    tempfile.tempdir = scratch
+    _sandbox.enter(reads, scratch)
+
+
+def _in_child(arguments: list[str], folder: str, to: int) -> None:
     """Runs `verify` with its output in a file, and ends the process."""
     code = 70
     try:
@@ -86,7 +106,14 @@ def _in_child(arguments: list[str], to: int) -> None:
         for stream in (0, 1, 2):  # a solution prints nothing between the answers
             os.dup2(quiet, stream)
         with os.fdopen(to, "w", encoding="utf-8") as answer:
-            code, text = verify.answer(arguments)
+            try:
+                if "--sandboxed" in arguments:
+                    _enter_sandbox(arguments, folder)
+                code, text = verify.answer(arguments)
+            except EnvironmentError as error:
+                code, text = 6, {"error": str(error)}
+            except Exception as error:  # no fault of the solution
+                code, text = 70, {"error": f"ampcheck failed: {type(error).__name__}: {error}"}
             json.dump({"exit_code": code, **text}, answer, allow_nan=False)
     finally:
         os._exit(code)
@@ -103,7 +130,8 @@ def _end(child: int) -> int:
 
 def _read(source: int, seconds: float) -> tuple[str, bool]:
     """What a child says until it closes its end, and whether that took too long."""
-    end, parts = time.monotonic() + seconds, []
+    end = time.monotonic() + seconds
+    parts: list[bytes] = []
     while True:
         left = end - time.monotonic()
         ready, _, _ = select.select([source], [], [], max(left, 0))
@@ -120,21 +148,26 @@ def answer(request: dict[str, Any], timeout: float) -> dict[str, Any]:
     start = time.monotonic()
     seed = int(request.get("seed", secrets.randbits(63)))
     seconds = float(request.get("timeout", timeout))
+    running.shared = mmap.mmap(-1, 8)  # of the child, too
     with tempfile.TemporaryDirectory(prefix="ampcheck-serve-") as folder:
         arguments = _arguments({**request, "seed": seed}, folder)
         source, to = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(source)
-            _in_child(arguments, to)
+            _in_child(arguments, folder, to)
         os.close(to)
         text, late = _read(source, seconds)
+        hangs = late and running.seconds() > max(1.0, seconds / 4)
         os.close(source)
         status = _end(child)
     took = time.monotonic() - start
+    if late and not hangs:
+        return {"exit_code": 5, **verify.not_finished(seconds, seed, took)}
     if late:
         return {"exit_code": 1, **verify.failed_at_once(
-            RuntimeError(f"no answer within {seconds:g} s: the solution hangs, or is too slow"), seed, took, "TIMEOUT", "AC502")}
+            RuntimeError(f"no answer within {seconds:g} s: the solution hangs, or is too slow"), seed, took, "TIMEOUT",
+            "AC502")}
     try:
         return json.loads(text)
     except ValueError:

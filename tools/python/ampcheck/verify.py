@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import os
 import random
 import secrets
 import sys
 import time
 from typing import Any
 
-from . import _check
+from . import _check, _sandbox
 from ._core import EnvironmentError, UsageError
-from ._report import Report
+from ._report import Finding, Report
 
 _HINTS = {
     "AC101": "compute the counterexample by hand: the formula is the reference, the interval is what rounding may do",
@@ -37,8 +39,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="ampcheck verify", description="Judges a solution by its reference, at inputs drawn from a secret seed.",
         epilog="Exit codes: 0 right, 1 wrong, 2 usage (a reference that is no formula, too), 4 nothing was judged, 5 the "
                "budget ended first, 6 something is not installed.")
-    parser.add_argument("problem", help="a KernelBench file (Model, get_inputs), or FILE:FUNCTION")
-    parser.add_argument("solution", help="a KernelBench solution (ModelNew), or FILE:FUNCTION")
+    parser.add_argument("problem", help="a KernelBench file (Model, get_inputs), FILE:FUNCTION, or a definition.json of "
+                        "FlashInfer Trace or SOL-ExecBench (or the folder that holds it)")
+    parser.add_argument("solution", help="a KernelBench solution (ModelNew), FILE:FUNCTION, or a solution.json")
     parser.add_argument("--json", action="store_true", help="JSON on stdout: ampcheck.verify/1")
     parser.add_argument("--seed", type=int, help="a seed that was printed: draws the same cases again")
     parser.add_argument("--regimes", choices=["quick", "standard", "all"], default="standard")
@@ -46,23 +49,59 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", action="append", default=[], metavar="TYPE",
                         help="storage types to judge (default: that of the problem's inputs)")
     parser.add_argument("--backward", action="store_true", help="judge the gradients, too")
+    parser.add_argument("--rounding", choices=["mathematics", "as written"],
+                        help="whether casts of the reference are roundings that a solution may do, too (as written: the "
+                        "default for a definition.json; mathematics: for all others)")
+    parser.add_argument("--workload", metavar="FILE", help="workloads of a definition, a line of JSON each (default: where its "
+                        "collection keeps them)")
+    parser.add_argument("--free", type=lambda text: text.split(","), default=[], metavar="AXES",
+                        help="constant axes of a definition that may vary: N,K or all")
+    parser.add_argument("--sandbox", action="store_true", help="in a process without network, that reads the files of the "
+                        "problem and of Python alone (Landlock and seccomp; Linux)")
+    parser.add_argument("--sandboxed", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--jobs", type=int, default=0)
     return parser
 
 
-def judge(problem: Any, args: argparse.Namespace, seed: int) -> Report:
-    """Traces the reference at the problem's own extents and judges the solution at drawn ones."""
+def parsed(argv: list[str]) -> argparse.Namespace:
+    """Raises SystemExit for options that it does not take."""
+    return _parser().parse_args(argv)
+
+
+def files_of(args: argparse.Namespace) -> list[str]:
+    """What a verdict reads besides Python: the files of the problem, and of a definition its collection."""
+    out = []
+    for path in (args.problem, args.solution):
+        out.append(path.rsplit(":", 1)[0] if ":" in os.path.basename(path) else path)
+    if args.problem.endswith(".json") or os.path.isdir(args.problem):
+        folder = args.problem if os.path.isdir(args.problem) else os.path.dirname(os.path.abspath(args.problem))
+        parts = os.path.abspath(folder).split(os.sep)
+        out.append(os.sep.join(parts[:parts.index("definitions")]) if "definitions" in parts else folder)
+    if args.workload is not None:
+        out.append(os.path.dirname(os.path.abspath(args.workload)))
+    return out
+
+
+def judge(problem: Any, args: argparse.Namespace, seed: int) -> list[Report]:
+    """Traces the reference at the problem's own extents and judges the solution at drawn ones; then at the tensors that the
+    problem brings, if it brings some."""
     import torch
 
     from ._aten import Refused
+    from ._shrink import shrunk
     from ._torch_reference import small_examples, symbols_of, trace_reference
 
+    draw = random.Random(seed)
+    arguments = shrunk(problem.reference, problem.arguments, problem.inputs, draw) if problem.inputs else problem.arguments
     try:
-        trace = trace_reference(problem.reference, problem.arguments, problem.names)
+        trace = trace_reference(problem.reference, arguments, problem.names,
+                                rounding=args.rounding or problem.rounding)
     except Refused as refused:
         raise UsageError(str(refused)) from None
-    draw = random.Random(seed)
-    examples = small_examples(trace, problem.arguments, draw)
+    if problem.adjust is not None:
+        problem.adjust(trace)
+    examples = small_examples(trace, arguments, draw, problem.reference)
+    examples = [x.to(problem.device) if isinstance(x, torch.Tensor) else x for x in examples]
     asked = _check.request(problem.solution, examples, None, problem.reference)
     asked.renew = problem.renew
     for (_, at, _), name in zip(asked.slots, problem.names):
@@ -71,7 +110,7 @@ def judge(problem: Any, args: argparse.Namespace, seed: int) -> Report:
     asked.slots = [(name, at, value) for (_, at, value), name in zip(asked.slots, problem.names)]
     for tensor, symbols in zip(asked.tensors, symbols_of(asked, trace)):
         tensor.symbols = symbols
-    asked.notes += trace.notes
+    asked.notes += problem.notes + trace.notes
     from ._torch_reference import find_domains
 
     find_domains(asked, problem.reference)
@@ -82,7 +121,43 @@ def judge(problem: Any, args: argparse.Namespace, seed: int) -> Report:
             rows=None, dtypes=args.dtype, name=_check.op_name(problem.solution) if problem.name is None else
             _clean(problem.name), extents=(trace.extents, trace.limits), forms=trace.forms, draw=draw)
     wanted = _check.Wanted(regimes=args.regimes, seed=1 + seed % (2**31), budget_s=args.budget, jobs=args.jobs)
-    return _check.run_plan(plan, asked, wanted)
+    reports = [_check.run_plan(plan, asked, wanted)]
+    _excuse(reports[0], asked, problem.reference)
+    if problem.real is not None and not reports[0].findings:
+        asked.notes.append("one case is the workload's own tensors")
+        reports.append(_check.run_plan(plan, asked, dataclasses.replace(wanted, inputs=problem.real, regimes="standard")))
+    return reports
+
+
+def _excuse(report: Report, asked: _check.Request, reference: Any) -> None:
+    """Takes out of the findings what raised at extents at which the reference raises, too."""
+    import torch
+
+    from ._kernel import Call
+
+    call = Call(reference, asked.slots, False, [])
+
+    def raises(found: Finding) -> bool:
+        inputs = report.inputs(found.case)
+        try:
+            with torch.no_grad():
+                call([inputs[tensor.name] for tensor in asked.tensors], [])
+            return False
+        except Exception:
+            return True
+
+    kept = [found for found in report.findings if found.code != "AC501" or not raises(found)]
+    report.excused = len(report.findings) - len(kept)
+    report.findings[:] = kept
+    if report.excused:
+        asked.notes.append(f"{report.excused} cases are left out: the reference raises at their extents, too")
+
+
+def _passed(report: Report) -> bool:
+    if report.excused and not report.findings:
+        totals = report.totals
+        return not totals["skipped"] and totals["passed"] > 0
+    return report.passed
 
 
 def _clean(name: str) -> str:
@@ -95,13 +170,20 @@ def _numbers(value: float | None) -> Any:
     return value if value is None or value - value == 0 else str(value)
 
 
+def _smallest(found: Finding) -> dict[str, Any]:
+    try:
+        return found.smallest
+    except UsageError:  # a case of tensors of a file, whose name makes none
+        return {}
+
+
 def counterexample(report: Report) -> dict[str, Any] | None:
     """The smallest failing case, with its inputs where they are few."""
     if not report.findings:
         return None
     found = report.findings[0]
     inputs = {}
-    for name, array in found.smallest.items():
+    for name, array in _smallest(found).items():
         flat = array.double().reshape(-1).tolist() if hasattr(array, "double") else array.astype(float).reshape(-1).tolist()
         inputs[name] = {"shape": list(array.shape), "values": [_numbers(v) for v in flat] if len(flat) <= _MOST_SHOWN else None}
     return {"case": found.case, "smallest_case": found.smallest_case or found.case, "tensor": found.tensor,
@@ -110,15 +192,23 @@ def counterexample(report: Report) -> dict[str, Any] | None:
             "values": found.values}
 
 
-def result_of(report: Report, seed: int, seconds: float) -> dict[str, Any]:
+def _power(report: Report) -> dict[str, Any] | None:
+    """None for a formula that no change moves at these cases."""
+    found = report.power()
+    return dataclasses.asdict(found) if found.changes else None
+
+
+def result_of(reports: list[Report], seed: int, seconds: float) -> dict[str, Any]:
+    report = reports[-1]  # the others passed
     first = report.findings[0] if report.findings else None
-    totals = report.totals
+    totals = {key: sum(one.totals[key] for one in reports) for key in report.totals}
     judged = totals["passed"] + totals["failed"] > 0
-    return {"schema": "ampcheck.verify/1", "verdict": "wrong" if first else "right" if report.passed else "incomplete",
+    return {"schema": "ampcheck.verify/1", "verdict": "wrong" if first else "right" if _passed(report) else "incomplete",
             "class": first.verdict if first else "ROUNDING" if judged else "SKIPPED", "code": first.code if first else "",
             "cause": (first.cause or first.note) if first else "", "hint": _HINTS.get(first.code, "") if first else "",
-            "counterexample": counterexample(report), "cases": totals["cases"], "failed": totals["failed"],
-            "elements": totals["elements"], "blind": totals["blind"], "seconds": round(seconds, 3), "seed": str(seed),
+            "counterexample": counterexample(report), "cases": totals["cases"], "failed": totals["failed"] - reports[0].excused,
+            "elements": totals["elements"], "blind": totals["blind"], "power": _power(reports[0]),
+            "seconds": round(seconds, 3), "seed": str(seed),
             "formula": report.formula, "notes": report.notes}
 
 
@@ -126,7 +216,15 @@ def failed_at_once(error: Exception, seed: int, seconds: float, kind: str = "CRA
     """A solution that raises, or returns something else, at the first call; or that does not return."""
     return {"schema": "ampcheck.verify/1", "verdict": "wrong", "class": kind, "code": code, "cause": str(error),
             "hint": _HINTS[code], "counterexample": None, "cases": 0, "failed": 0, "elements": 0, "blind": 0,
-            "seconds": round(seconds, 3), "seed": str(seed), "formula": "", "notes": []}
+            "power": None, "seconds": round(seconds, 3), "seed": str(seed), "formula": "", "notes": []}
+
+
+def not_finished(limit: float, seed: int, seconds: float) -> dict[str, Any]:
+    """The judge itself needed more than it had: no fault of the solution."""
+    out = failed_at_once(RuntimeError(), seed, seconds)
+    return {**out, "verdict": "incomplete", "class": "SKIPPED", "code": "", "cause": "", "hint": "",
+            "notes": [f"the judge did not finish within {limit:g} s, and no call of the solution took most of them: give it "
+                      "more"]}
 
 
 def text_of(result: dict[str, Any], again: str) -> str:
@@ -145,6 +243,10 @@ def text_of(result: dict[str, Any], again: str) -> str:
         lines.append(f"  try     {result['hint']}")
     lines.append(f"  judged  {result['elements']:,} elements of {result['cases']} cases in {result['seconds']:.1f} s, "
                  f"{result['failed']} failed, {result['blind']:,} elements cannot be judged")
+    if result["power"] is not None:
+        power = result["power"]
+        lines.append(f"  power   these cases would find {power['found']} of {power['changes']} changes of the formula"
+                     + (f"; not: {power['missed'][0]}" if power["missed"] else ""))
     lines.append(f"  again   {again}")
     return "\n".join(lines) + "\n"
 
@@ -155,17 +257,28 @@ def _verified(args: argparse.Namespace, seed: int) -> tuple[int, dict[str, Any]]
     try:
         from ._problems import read
 
-        problem = read(args.problem, args.solution, seed)
         try:
-            report = judge(problem, args, seed)
+            problem = read(args.problem, args.solution, seed, args.workload, args.free)
+            reports = judge(problem, args, seed)
         except _check.ExampleError as error:
             return 1, failed_at_once(error, seed, time.monotonic() - start)
-        result = result_of(report, seed, time.monotonic() - start)
-        return 0 if report.passed else 1 if report.findings else 4 if not result["elements"] else 5, result
+        result = result_of(reports, seed, time.monotonic() - start)
+        if args.sandboxed:
+            result["notes"] = [*result["notes"], "in a sandbox: no network, and no files but those of the problem"]
+        return 0 if _passed(reports[-1]) else 1 if reports[-1].findings else 4 if not result["elements"] else 5, result
     except UsageError as error:
         return 2, {"error": str(error)}
     except (EnvironmentError, ImportError, OSError) as error:
         return 6, {"error": str(error)}
+
+
+def _verified_inside(args: argparse.Namespace, seed: int) -> tuple[int, dict[str, Any]]:
+    """The same, and says what a sandbox refused."""
+    code, result = _verified(args, seed)
+    if args.sandboxed and "[Errno 13]" in result.get("cause", ""):
+        result["hint"] = ("the sandbox refuses all files but those of the problem, and every socket: compute from the inputs "
+                          "alone")
+    return code, result
 
 
 def answer(argv: list[str]) -> tuple[int, dict[str, Any]]:
@@ -174,7 +287,7 @@ def answer(argv: list[str]) -> tuple[int, dict[str, Any]]:
         args = _parser().parse_args(argv)
     except SystemExit:
         return 2, {"error": "got options that `verify` does not take, want those of its --help"}
-    return _verified(args, args.seed if args.seed is not None else secrets.randbits(63))
+    return _verified_inside(args, args.seed if args.seed is not None else secrets.randbits(63))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -182,11 +295,18 @@ def main(argv: list[str] | None = None) -> int:
         args = _parser().parse_args(argv)
     except SystemExit as end:
         return int(end.code or 0)
+    if args.sandbox:
+        given = [a for a in (sys.argv[2:] if argv is None else argv) if a != "--sandbox"]
+        try:
+            return _sandbox.run(["-m", "ampcheck", "verify", *given, "--sandboxed"], files_of(args))
+        except EnvironmentError as error:
+            print(f"ampcheck: {error}", file=sys.stderr)
+            return 6
     seed = args.seed if args.seed is not None else secrets.randbits(63)
-    code, result = _verified(args, seed)
+    code, result = _verified_inside(args, seed)
     if "error" in result:
         print(f"ampcheck: {result['error']}", file=sys.stderr)
         return code
-    again = f"ampcheck verify {args.problem} {args.solution} --seed {seed}"
+    again = f"ampcheck verify {args.problem} {args.solution} --seed {seed}{' --sandbox' if args.sandboxed else ''}"
     print(json.dumps(result, allow_nan=False) if args.json else text_of(result, again), end="\n" if args.json else "")
     return code

@@ -43,6 +43,7 @@ check::Options options_of(const nb::dict& from) {
   out.relations = nb::cast<bool>(from["relations"]);
   out.worker_program = nb::cast<std::string>(from["program"]);
   out.again = nb::cast<std::string>(from["again"]);
+  out.inputs = nb::cast<std::string>(from["inputs"]);
   return out;
 }
 
@@ -132,6 +133,20 @@ nb::dict totals_of(const check::Report& report) {
   return out;
 }
 
+nb::dict power_of(const Chosen& chosen, const check::Report& report, bool backward) {
+  check::Power from;
+  {
+    const nb::gil_scoped_release free;
+    from = check::power_of(chosen.op, report, backward);
+  }
+  nb::dict out;
+  out["changes"] = from.changes;
+  out["found"] = from.found;
+  out["missed"] = from.missed;
+  out["cases"] = from.cases;
+  return out;
+}
+
 Chosen built_in(const std::string& name) {
   const std::optional<check::Op> op = check::find_op(name);
   if (!op) throw check::UsageError("[reference] got '" + name + "', which is no built-in op and no formula");
@@ -177,6 +192,7 @@ NB_MODULE(_core, m) {
   m.def("of_library", &of_library);
   m.def("run", &run);
   m.def("inputs_of", &inputs_of);
+  m.def("power_of", &power_of);
 }
 
 }  // namespace ampcheck::python

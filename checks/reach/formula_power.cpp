@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+#include "checks/reach/formula_power.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <map>
+
+#include "checks/case/case_run.h"
+#include "checks/data/real_tensors.h"
+#include "reference/replay/changes.h"
+#include "src/rounding.h"
+
+namespace ampcheck::checks {
+
+namespace {
+
+constexpr std::size_t kMostCases = 40;
+constexpr std::int64_t kMostElements = 4096;     ///< of a tensor of a case
+constexpr std::int64_t kMostOfTensor = 1 << 21;  ///< scalar operations of all changes of one tensor at one case
+constexpr double kMoved = 0x1p-30;               ///< less is the same formula, written otherwise
+
+/// The words with "#" for each number: extents and counts differ from case to case, and the change is the same.
+std::string without_numbers(const std::string& words) {
+  std::string out;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const bool inside = i > 0 && (std::isalnum(static_cast<unsigned char>(words[i - 1])) || words[i - 1] == '_');
+    if (!std::isdigit(static_cast<unsigned char>(words[i])) || inside) {
+      out += words[i];
+      continue;
+    }
+    while (i + 1 < words.size() && (std::isalnum(static_cast<unsigned char>(words[i + 1])) || words[i + 1] == '.' ||
+                                    (words[i] == 'e' && words[i + 1] == '-')))
+      ++i;
+    out += '#';
+  }
+  return out;
+}
+
+class Powers {
+ public:
+  explicit Powers(bool backward) : backward_(backward) {}
+
+  void look(const OpDef& op, const OpCall& call) {
+    const RunOptions options;
+    CaseRun run(op, call, options);
+    ++cases_;
+    for (const Written& output : run.outputs)
+      if (!output.saved) look(run, output, Pass::forward);
+    if (!backward_ || !op.kernel.backward) return;
+    run.cotangents(0);
+    for (const Written& gradient : run.gradients) look(run, gradient, Pass::backward);
+  }
+
+  FormulaPower result() const {
+    FormulaPower out;
+    out.cases = cases_;
+    for (const auto& [key, seen] : seen_) {
+      if (!seen.moves) continue;
+      ++out.changes;
+      out.found += seen.shows;
+      if (!seen.shows) out.missed.push_back(seen.words);
+    }
+    return out;
+  }
+
+ private:
+  struct Seen {
+    std::string words;  ///< of the first case
+    bool moves = false, shows = false;
+  };
+
+  void look(CaseRun& run, const Written& tensor, Pass pass) {
+    if (!is_float(tensor.dtype) || tensor.shape.count() == 0 || run.accumulates(tensor.name)) return;
+    const std::size_t form = run.reference.forms().front();
+    const reference::Recording& recording = run.reference.recording(form);
+    for (const auto& [name, node] : nodes_of(recording, pass)) {
+      if (name != tensor.name || !node.defined()) continue;
+      const Interval interval = run.reference.interval(form, pass, name, tensor.dtype);
+      const std::string subject = (pass == Pass::forward ? "forward " : "backward ") + name + ": ";
+      reference::for_each_change(*recording.graph, run.reference.leaves(form, pass), node, {}, kMostOfTensor,
+                                 [&](const reference::Change& change, const std::vector<double>& changed) {
+                                   take(subject, interval, change, changed);
+                                   return true;
+                                 });
+    }
+  }
+
+  void take(const std::string& subject, const Interval& interval, const reference::Change& change,
+            const std::vector<double>& changed) {
+    if ((change.narrowed != nullptr && !change.of_sum) || change.nonlinear) return;
+    Seen& seen = seen_[subject + without_numbers(change.words)];
+    if (seen.shows) return;
+    if (seen.words.empty()) seen.words = subject + change.words;
+    std::vector<double> stored = changed;
+    round_values(format(interval.dtype), RoundingMode{}, stored, stored);
+    for (std::size_t i = 0; i < stored.size() && !seen.shows; ++i) {
+      const double want = interval.value[i];
+      seen.moves |= !(std::fabs(changed[i] - want) <= kMoved * std::fabs(want)) && std::isfinite(want);
+      seen.shows = seen.moves && !admits(interval, static_cast<std::int64_t>(i), stored[i]);
+    }
+  }
+
+  bool backward_;
+  std::int64_t cases_ = 0;
+  std::map<std::string, Seen> seen_;
+};
+
+bool small(const OpSignature& signature, const OpCall& call) {
+  return !is_real_range(call.range) &&
+         std::all_of(signature.inputs.begin(), signature.inputs.end(), [&](const TensorSpec& spec) {
+           return !call.has(spec) || call.shape(spec).count() <= kMostElements;
+         });
+}
+
+}  // namespace
+
+FormulaPower formula_power(const OpDef& op, const std::vector<OpCall>& calls, bool backward,
+                           const std::atomic<bool>* cancel) {
+  std::vector<const OpCall*> chosen;
+  for (const OpCall& call : calls)
+    if (small(op.signature, call)) chosen.push_back(&call);
+  Powers powers(backward);
+  if (op.forms.empty()) return powers.result();
+  const std::size_t step = std::max<std::size_t>(1, (chosen.size() + kMostCases - 1) / kMostCases);
+  for (std::size_t i = 0; i < chosen.size(); i += step) {
+    if (cancel != nullptr && cancel->load()) break;
+    powers.look(op, *chosen[i]);
+  }
+  return powers.result();
+}
+
+}  // namespace ampcheck::checks

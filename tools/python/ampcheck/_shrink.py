@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Smaller inputs of a reference, without its memory: windows of images need extents that are known when a formula is written,
+and a benchmark's images are large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+#: Extents beyond it become smaller where the reference takes that.
+_MOST = 40
+
+
+def _with_extent(x: Any, old: int, new: int, first: int) -> Any:
+    if not isinstance(x, torch.Tensor) or old not in x.shape[first:]:
+        return x
+    return torch.empty([new if n == old and at >= first else n for at, n in enumerate(x.shape)], dtype=x.dtype)
+
+
+def shrunk(reference: Callable[..., Any], arguments: Sequence[Any], inputs: int, draw: Any) -> list[Any]:
+    """The arguments as fake tensors with smaller extents, the first `inputs` of them alone: equal extents stay equal, and what
+    is an extent of a parameter, too, changes behind the channels alone."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    mode = FakeTensorMode()
+
+    def fake(x: Any) -> Any:
+        return torch.empty(x.shape, dtype=x.dtype) if isinstance(x, torch.Tensor) else x
+
+    with mode, torch.no_grad():
+        now = [fake(x) for x in arguments]
+        tied = {n for x in now[inputs:] if isinstance(x, torch.Tensor) for n in x.shape}
+        extents = sorted({n for x in now[:inputs] if isinstance(x, torch.Tensor) for n in x.shape if n > _MOST}, reverse=True)
+        images = max((x.ndim for x in now[:inputs] if isinstance(x, torch.Tensor)), default=0)
+        sizes = (7, 11) if images >= 5 else (12, 24)
+        for extent in extents:
+            for new in (draw.randint(*sizes), 8 * draw.randint(1, 3), 32, 64):
+                first = 2 if extent in tied else 0
+                trial = [*(_with_extent(x, extent, new, first) for x in now[:inputs]), *now[inputs:]]
+                try:
+                    reference(*trial)
+                except Exception:
+                    continue
+                now = trial
+                break
+    return now
