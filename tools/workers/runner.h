@@ -53,6 +53,7 @@ class KernelRunner {
   void start();
   void restart();
   bool answers();
+  bool has_answered() const;
   [[noreturn]] void end_as_it_did();
 
   std::string library_;

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <new>
 
 #include "checks/doors/loading.h"
 #include "checks/doors/plugin.h"
@@ -15,6 +16,7 @@
 #include "src/state_left.h"
 #include "tools/choose/plugins.h"
 #include "tools/workers/limits.h"
+#include "tools/workers/no_memory.h"
 #include "tools/workers/runner.h"
 #include "tools/workers/runner_channel.h"
 #include "tools/workers/wire_bytes.h"
@@ -207,10 +209,7 @@ std::string answer(const std::vector<const checks::OpDef*>& ops, const std::stri
   return out.take();
 }
 
-}  // namespace
-
-ExitCode runner_main(int argc, char** argv) {
-  if (argc != 3) return ExitCode::usage;
+ExitCode answer_requests(char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   limit_memory(Device::cpu);
   limit(RLIMIT_FSIZE, kMostOutput);
@@ -220,6 +219,7 @@ ExitCode runner_main(int argc, char** argv) {
   OpOptions options;
   options.verb = "worker";
   options.words = {argv[2]};
+  leave_memory_to_libraries();
   open_plugin(options);
   const pid_t self = getpid();
   struct sigaction action {};
@@ -234,6 +234,20 @@ ExitCode runner_main(int argc, char** argv) {
     if (!send_message(kReplies, reply)) break;
   }
   _exit(0);  // the library's destructors are its own affair
+}
+
+}  // namespace
+
+ExitCode runner_main(int argc, char** argv) {
+  if (argc != 3) return ExitCode::usage;
+  try {
+    return answer_requests(argv);
+  } catch (const std::bad_alloc&) {
+    end_runner_without_memory();
+  } catch (const checks::PluginError& error) {
+    if (is_for_memory(error)) end_runner_without_memory();
+    throw;
+  }
 }
 
 }  // namespace ampcheck::tools

@@ -11,9 +11,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string_view>
 
+#include "checks/doors/plugin.h"
 #include "checks/run/sampled.h"
 #include "src/parallel.h"
 #include "tools/choose/plugins.h"
@@ -21,6 +23,7 @@
 #include "tools/choose/user_tensors.h"
 #include "tools/workers/isolation.h"
 #include "tools/workers/limits.h"
+#include "tools/workers/no_memory.h"
 #include "tools/workers/runner.h"
 #include "tools/workers/wire.h"
 #include "tools/workers/worker_channel.h"
@@ -66,8 +69,9 @@ bool write_all(std::string_view text) {
 
 }  // namespace
 
-ExitCode worker_main(int argc, char** argv) {
-  if (argc != 6) return ExitCode::usage;
+namespace {
+
+ExitCode answer_requests(char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   CaseOptions options;
   options.verb = "worker";
@@ -87,6 +91,7 @@ ExitCode worker_main(int argc, char** argv) {
   limit(RLIMIT_FSIZE, kMostOutput);  // a kernel may not take the disk either
   std::signal(SIGXFSZ, SIG_DFL);     // one that prints without end is ended
   set_threads(1);
+  leave_memory_to_libraries();
   open_plugin(options);
   if (runner != nullptr) {
     std::vector<const checks::OpDef*> there;
@@ -121,6 +126,20 @@ ExitCode worker_main(int argc, char** argv) {
     if (!write_all(reply)) break;
   }
   _exit(0);  // the library's destructors are its own affair
+}
+
+}  // namespace
+
+ExitCode worker_main(int argc, char** argv) {
+  if (argc != 6) return ExitCode::usage;
+  try {
+    return answer_requests(argv);
+  } catch (const std::bad_alloc&) {
+    end_worker_without_memory();
+  } catch (const checks::PluginError& error) {
+    if (is_for_memory(error)) end_worker_without_memory();
+    throw;
+  }
 }
 
 }  // namespace ampcheck::tools
