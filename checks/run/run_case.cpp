@@ -205,7 +205,8 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
       result = judged_case(op, call, own, dump);
       if (options.explain && !own.explain) result.note = kNotExplained;
       done = true;
-    } catch (const std::bad_alloc&) {  // of the judge, which says nothing of the kernel
+    } catch (const std::bad_alloc&) {              // of the judge, which says nothing of the kernel
+      if (dump != nullptr) dump->entries.clear();  // the next try writes its own
       if (own.explain) continue;
       result = {};
       result.name = call.str(op.signature);
