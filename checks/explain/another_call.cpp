@@ -56,6 +56,8 @@ bool right_for(const WrongTensor& wrong, const OpCall& call, NamedValues inputs)
       forms.push_back(other.interval(form, wrong.pass, wrong.tensor.name, wrong.tensor.dtype));
       if (admitted_by(forms, wrong)) return true;
     }
+  } catch (const std::bad_alloc&) {  // not theirs
+    throw;
   } catch (const std::exception&) {  // no such call
   }
   return false;

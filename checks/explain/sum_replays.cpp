@@ -243,6 +243,8 @@ bool wrong_at_exact_sums(const WrongTensor& wrong, std::size_t form, std::size_t
     return true;
   } catch (const Interrupted&) {
     throw;
+  } catch (const std::bad_alloc&) {  // not theirs
+    throw;
   } catch (const std::exception&) {  // the op has no such data, or fails otherwise there
     return false;
   }

@@ -72,6 +72,8 @@ std::unique_ptr<Alone> rows_alone(CaseRun& run, const RowRange& rows, const Back
           part.run_backward(part.backward_tensors(part.reference.inputs(), out->forward, out->cotangents, 0));
   } catch (const EnvironmentError&) {
     throw;
+  } catch (const std::bad_alloc&) {  // not theirs
+    throw;
   } catch (const std::exception& error) {
     if (!run.op.signature.launch.batch_invariant) return nullptr;  // cases of as few rows say it
     throw Error(fmt::format("with {} of its rows alone: {}", rows.count, error.what()));

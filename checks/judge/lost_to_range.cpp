@@ -113,6 +113,8 @@ bool kept_when_smaller(const WrongTensor& wrong, Lost lost, double usual) {
       if (unjudged(seen.nearest, k) || !std::isfinite(seen.nearest.value[k]) || !std::isfinite(got[k])) return false;
       return (got[k] != 0 && lost != Lost::nothing) || !std::ranges::binary_search(seen.comparison.outside, i);
     });
+  } catch (const std::bad_alloc&) {  // not theirs
+    throw;
   } catch (const std::exception&) {  // it does not run so: the finding stays as it is
     return false;
   }

@@ -53,6 +53,8 @@ CheckResult judged_on_zeros(const WrongTensor& wrong) {
     std::vector<CheckResult> checks = judge(there, subjects, Pass::backward, notes);
     explain_further(there, subjects, Pass::backward, notes, checks);
     return checks.front();
+  } catch (const std::bad_alloc&) {  // not theirs
+    throw;
   } catch (const std::exception&) {  // it does not run so: the verdict stands without
     return {};
   }

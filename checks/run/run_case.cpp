@@ -164,10 +164,7 @@ void add_facts(std::vector<CheckResult>& checks) {
   }
 }
 
-}  // namespace
-
-CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& options, Dump* dump) {
-  const auto start = std::chrono::steady_clock::now();
+CaseResult judged_case(const OpDef& op, const OpCall& call, const RunOptions& options, Dump* dump) {
   CaseResult result;
   result.name = call.str(op.signature);
   result.op = op.signature.name;
@@ -193,10 +190,33 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
   } catch (const EnvironmentError& error) {
     result.verdict = Verdict::skipped;
     result.note = error.what();
-  } catch (const std::bad_alloc&) {  // of the judge, which says nothing of the kernel
-    result.verdict = Verdict::skipped;
-    result.note = "[memory] its check took more than there is";
-    result.checks.clear();
+  }
+  return result;
+}
+
+}  // namespace
+
+CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& options, Dump* dump) {
+  const auto start = std::chrono::steady_clock::now();
+  CaseResult result;
+  RunOptions own = options;
+  for (bool done = false; !done; own.explain = false) {
+    try {
+      result = judged_case(op, call, own, dump);
+      if (options.explain && !own.explain) result.note = kNotExplained;
+      done = true;
+    } catch (const std::bad_alloc&) {              // of the judge, which says nothing of the kernel
+      if (dump != nullptr) dump->entries.clear();  // the next try writes its own
+      if (own.explain) continue;
+      result = {};
+      result.name = call.str(op.signature);
+      result.op = op.signature.name;
+      result.plugin = op.plugin;
+      result.dtype = name(call.storage);
+      result.verdict = Verdict::skipped;
+      result.note = kNoMemory;
+      done = true;
+    }
   }
   result.seconds = seconds_since(start);
   return result;

@@ -8,8 +8,13 @@
 
 namespace ampcheck::checks {
 
-/// Judges one case. Exceptions of the kernel become a CRASH finding. `dump`, if given, receives the tensors of the
-/// first probe.
+/// The note of a case that is skipped since its check found no memory: a run with one is incomplete.
+inline constexpr const char* kNoMemory = "[memory] its check took more than there is";
+/// The note of a finding that stands without its cause, since there was no memory to look for one.
+inline constexpr const char* kNotExplained = "[memory] not explained: that took more than there is";
+
+/// Judges one case, without an explanation where there is no memory for one. Exceptions of the kernel become a CRASH
+/// finding. `dump`, if given, receives the tensors of the first probe.
 CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& options, Dump* dump = nullptr);
 
 /// Runs a case where and how it is to run: by options.run, on sampled rows, or here.

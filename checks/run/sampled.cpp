@@ -379,6 +379,9 @@ CaseResult run_sampled(const OpDef& op, const OpCall& call, const RunOptions& op
   } catch (const EnvironmentError& error) {
     result.verdict = Verdict::skipped;
     result.note = error.what();
+  } catch (const std::bad_alloc&) {  // of the judge, which says nothing of the kernel
+    result.verdict = Verdict::skipped;
+    result.note = kNoMemory;
   } catch (const std::exception& error) {
     CheckResult check;
     check.find(Code::ac501);

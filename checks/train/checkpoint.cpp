@@ -5,9 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <sstream>
 
+#include "src/amp/blocks.h"
 #include "src/error.h"
 #include "src/safetensors.h"
 
@@ -104,22 +107,38 @@ void put(std::vector<NamedTensor>& out, const std::string& prefix, ParameterSet&
   }
 }
 
+/// What an optimizer remembers is read and written along its parameter: nothing of another shape gets there.
+void require_state(const NamedTensor& entry, const std::string& key, const Tensor& parameter,
+                   const std::string& where) {
+  const bool step = key == "step", master = key == "master_param";
+  const Shape wanted = step ? Shape{} : parameter.shape();
+  const bool kind = step || master ? entry.tensor.dtype() == Dtype::fp32 : is_computed(entry.tensor.dtype());
+  if (entry.tensor.shape() == wanted && kind) return;
+  throw Error(fmt::format("[checkpoint] {} '{}', got {} {}, want {} {}", where, entry.name, name(entry.tensor.dtype()),
+                          entry.tensor.shape().str(), step || master ? "fp32" : "fp64, fp32, fp16 or bf16",
+                          wanted.str()));
+}
+
 void take(const std::vector<NamedTensor>& all, const std::string& prefix, ParameterSet& parameters,
           BlockOptimizer& optimizer, const std::string& where) {
   std::size_t index = 0;
   for (Parameter& parameter : parameters.all()) {
     const std::string own = prefix + "optimizer/" + parameter.name + "/";
     bool found = false;
-    for (const auto& [name, tensor] : all) {
+    for (const NamedTensor& entry : all) {
+      const auto& [name, tensor] = entry;
       if (name == prefix + "parameter/" + parameter.name) {
         if (!(tensor.shape() == parameter.value.shape()) || tensor.dtype() != parameter.value.dtype())
-          throw Error("[checkpoint] " + where + " '" + name + "', got " + tensor.shape().str() + ", want " +
-                      parameter.value.shape().str());
+          throw Error(fmt::format("[checkpoint] {} '{}', got {} {}, want {} {}", where, name,
+                                  ampcheck::name(tensor.dtype()), tensor.shape().str(),
+                                  ampcheck::name(parameter.value.dtype()), parameter.value.shape().str()));
         std::memcpy(parameter.value.data(), tensor.data(),
                     static_cast<std::size_t>(tensor.count() * bytes(tensor.dtype())));
         found = true;
       } else if (name.starts_with(own)) {
-        optimizer.state(index)[name.substr(own.size())] = copy(tensor);
+        const std::string key = name.substr(own.size());
+        require_state(entry, key, parameter.value, where);
+        optimizer.state(index)[key] = copy(tensor);
       }
     }
     if (!found)
@@ -147,21 +166,41 @@ struct Entries {
     if (const Tensor* const tensor = known(name)) return *tensor;
     throw Error("[checkpoint] " + where + ", got no '" + name + "', want a file of train --save");
   }
+  /// Its elements, which are of that type.
+  template <class T>
+  std::span<const T> all_of(const std::string& name, Dtype dtype) const {
+    const Tensor& tensor = find(name);
+    if (tensor.dtype() != dtype)
+      throw Error(fmt::format("[checkpoint] {} '{}', got {}, want {}", where, name, ampcheck::name(tensor.dtype()),
+                              ampcheck::name(dtype)));
+    return tensor.span<const T>();
+  }
+  std::string_view text(const std::string& name) const {
+    const auto bytes = all_of<char>(name, Dtype::u8);
+    return {bytes.data(), bytes.size()};
+  }
   std::span<const double> numbers(const std::string& name, std::size_t count) const {
-    const auto values = find(name).span<double>();
+    const auto values = all_of<double>(name, Dtype::fp64);
     if (values.size() != count)
       throw Error("[checkpoint] " + where + " '" + name + "', got " + std::to_string(values.size()) +
                   " numbers, want " + std::to_string(count));
     return values;
   }
   std::vector<double> numbers(const std::string& name) const {
-    const auto values = find(name).span<double>();
+    const auto values = all_of<double>(name, Dtype::fp64);
     return {values.begin(), values.end()};
+  }
+  /// A number of steps, at most `most`.
+  int steps(const std::string& name, double value, int most = std::numeric_limits<int>::max() - 1) const {
+    if (!(value >= 0 && value <= most) || value != std::floor(value))
+      throw Error(
+          fmt::format("[checkpoint] {} '{}', got {} steps, want a whole number up to {}", where, name, value, most));
+    return static_cast<int>(value);
   }
   std::optional<Compared> compared(const char* key) const {
     if (known(key) == nullptr) return std::nullopt;
     const auto of_loss = numbers(key, 3);
-    Compared out{.step = static_cast<int>(of_loss[0]), .loss = of_loss[1], .apart = of_loss[2]};
+    Compared out{.step = steps(key, of_loss[0]), .loss = of_loss[1], .apart = of_loss[2]};
     if (const std::string allowed = std::string(key) + "/allowed"; known(allowed) != nullptr) {
       const auto by = numbers(allowed, 2);
       out.spread = by[0];
@@ -174,15 +213,13 @@ struct Entries {
 /// Throws Error unless the file is of this format and of a run like this one.
 void require_same_run(const Entries& file, Trainer& trainer) {
   file.find(kRecipe);  // what is none at all is told so first
-  const Tensor* const version = file.known(kFormat);
-  const auto version_text = version != nullptr ? version->span<char>() : std::span<char>();
-  if (const std::string_view format(version_text.data(), version_text.size()); format != kVersion)
+  const std::string_view format = file.known(kFormat) != nullptr ? file.text(kFormat) : std::string_view();
+  if (format != kVersion)
     throw Error(
         "[checkpoint] " + file.where + ", got " +
         (format.empty() ? "one of an earlier ampcheck, which does not say how the run stood" : std::string(format)) +
         ", want " + std::string(kVersion) + ", as train --save writes it");
-  const auto recipe = file.find(kRecipe).span<char>();
-  const std::string got(recipe.begin(), recipe.end()), want = recipe_of(trainer);
+  const std::string got(file.text(kRecipe)), want = recipe_of(trainer);
   if (got == want) return;
   const auto [theirs, ours] = first_difference(got, want);
   throw Error("[checkpoint] " + file.where + ", got a run with '" + theirs + "', want '" + ours + "' as this one has");
@@ -192,7 +229,7 @@ void require_same_run(const Entries& file, Trainer& trainer) {
 void take_run(const Entries& file, Trainer& trainer) {
   GradScaler::StateDict scaler;
   for (const auto& [name, tensor] : file.all)
-    if (name.starts_with("scaler/")) scaler[name.substr(7)] = tensor.span<double>()[0];
+    if (name.starts_with("scaler/")) scaler[name.substr(7)] = file.numbers(name, 1)[0];
   ShardedRanks* const sharded = trainer.sharded();
   for (int r = 0; r < (sharded != nullptr ? sharded->ranks() : 1); ++r) {
     GradScaler& own = sharded != nullptr ? sharded->scaler(r) : trainer.scaler();
@@ -240,18 +277,19 @@ void resume(Trainer& trainer, std::string_view bytes, const std::string& where) 
   const MemoryScope scope(trainer.stream());
   require_same_run(file, trainer);
   take_run(file, trainer);
-  const auto steps = file.numbers("trainer/steps", 2);
+  const auto counts = file.numbers("trainer/steps", 2);
+  const int steps = file.steps("trainer/steps", counts[0]), skips = file.steps("trainer/steps", counts[1], steps);
   for (std::size_t k = 0; k < trainer.reference().size(); ++k) {
     Fp64Run& run = *trainer.reference()[k];
     run.prepare();
     take(file.all, fp64_prefix(k), run.parameters(), *run.optimizer(), where);
-    run.resume_at(static_cast<std::int64_t>(steps[0]));
+    run.resume_at(steps);
   }
   std::vector<double> spreads = file.numbers("trainer/spreads"), differences = file.numbers("trainer/differences"),
                       roundings = file.numbers("trainer/roundings");
   const std::optional<Compared> left = file.compared(kLeft), most = file.compared(kMost);
-  trainer.resume_at(static_cast<int>(steps[0]), static_cast<int>(steps[1]), std::move(spreads), std::move(differences),
-                    std::move(roundings), {.left = left, .most = most});
+  trainer.resume_at(steps, skips, std::move(spreads), std::move(differences), std::move(roundings),
+                    {.left = left, .most = most});
 }
 
 }  // namespace ampcheck::checks::train

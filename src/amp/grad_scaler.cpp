@@ -7,6 +7,7 @@
 
 #include "src/amp/blocks.h"
 #include "src/amp/error.h"
+#include "src/amp/state_field.h"
 #include "src/amp/unscale.h"
 
 namespace ampcheck {
@@ -30,12 +31,6 @@ void multiply(const TensorView& in, float factor, const TensorView& out) {
     for (std::int64_t i = 0; i < n; ++i) buffer[i] *= static_cast<T>(factor);
     store_block(out, at, n, buffer);
   }
-}
-
-double field(const GradScaler::StateDict& state, const char* key) {
-  const auto found = state.find(key);
-  if (found == state.end()) throw AmpError("KeyError", std::string("'") + key + "'");
-  return found->second;
 }
 
 }  // namespace
@@ -226,12 +221,12 @@ void GradScaler::load_state_dict(const StateDict& state) {
     throw AmpError(
         "RuntimeError",
         "The source state dict is empty, possibly because it was saved from a disabled instance of GradScaler.");
-  options_.init_scale = field(state, "scale");
+  options_.init_scale = state_field(state, "scale");
   if (scale_) scale_ = checked_float(options_.init_scale);
-  options_.growth_factor = field(state, "growth_factor");
-  options_.backoff_factor = field(state, "backoff_factor");
-  options_.growth_interval = static_cast<std::int32_t>(field(state, "growth_interval"));
-  init_tracker_ = static_cast<std::int32_t>(field(state, "_growth_tracker"));
+  options_.growth_factor = state_field(state, "growth_factor");
+  options_.backoff_factor = state_field(state, "backoff_factor");
+  options_.growth_interval = counted_field<std::int32_t>(state, "growth_interval");
+  init_tracker_ = counted_field<std::int32_t>(state, "_growth_tracker", kMostSteps);
   if (tracker_) tracker_ = init_tracker_;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "src/amp/error.h"
+#include "src/amp/state_field.h"
 
 namespace ampcheck {
 
@@ -151,11 +152,9 @@ GradScaler::StateDict RuleGradScaler::state_dict() const {
 void RuleGradScaler::load_state_dict(const StateDict& state) {
   GradScaler::load_state_dict(state);
   if (!is_enabled()) return;
-  for (const char* key : {"hysteresis_tracker", "cur_iter", "last_overflow_iter"})
-    if (!state.contains(key)) throw AmpError("KeyError", std::string("'") + key + "'");
-  moving_.hysteresis_ = static_cast<std::int32_t>(state.at("hysteresis_tracker"));
-  moving_.iteration_ = static_cast<std::int64_t>(state.at("cur_iter"));
-  moving_.last_overflow_ = static_cast<std::int64_t>(state.at("last_overflow_iter"));
+  moving_.hysteresis_ = counted_field<std::int32_t>(state, "hysteresis_tracker", kMostSteps);
+  moving_.iteration_ = counted_field<std::int64_t>(state, "cur_iter");
+  moving_.last_overflow_ = counted_field<std::int64_t>(state, "last_overflow_iter");
 }
 
 }  // namespace ampcheck

@@ -149,9 +149,14 @@ std::string find_config(const std::string& from) {
 
 std::vector<ConfigSetting> read_config(const std::string& path, const std::vector<CLI::App*>& commands,
                                        const std::string& profile) {
+  return parse_config(read_bytes(path, "settings"), path, commands, profile);
+}
+
+std::vector<ConfigSetting> parse_config(std::string text, const std::string& path,
+                                        const std::vector<CLI::App*>& commands, const std::string& profile) {
   std::vector<ConfigSetting> out;
   try {
-    const TomlFile file(read_bytes(path, "settings"), path);
+    const TomlFile file(std::move(text), path);
     std::vector<ConfigSetting> plain;
     read_commands(file, file.root(), "a command", commands, plain);
     out = read_profiles(file, profile, commands);

@@ -30,6 +30,9 @@ struct ConfigSetting {
 /// or profile, with the place.
 std::vector<ConfigSetting> read_config(const std::string& path, const std::vector<CLI::App*>& commands,
                                        const std::string& profile);
+/// The same of a file's text; `path` stands in messages.
+std::vector<ConfigSetting> parse_config(std::string text, const std::string& path,
+                                        const std::vector<CLI::App*>& commands, const std::string& profile);
 /// Those that variables of the environment say. UsageError for a flag that is neither true nor false.
 std::vector<ConfigSetting> environment_settings(const std::vector<CLI::App*>& commands);
 

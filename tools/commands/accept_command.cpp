@@ -102,7 +102,10 @@ Accepted accept_all(const AcceptOptions& options, const std::vector<std::string>
     state.accepted_on = today();
     state.reason = options.reason;
     write_baseline(baseline_path(options.baseline, op), state);
-    std::filesystem::remove(pending_path(options.baseline, op));
+    std::error_code error;
+    if (!std::filesystem::remove(pending_path(options.baseline, op), error) && error)
+      throw WriteError(fmt::format("[accept] took {} over, but cannot remove '{}': {}", op,
+                                   pending_path(options.baseline, op), error.message()));
     out.taken.push_back(op);
   }
   return out;

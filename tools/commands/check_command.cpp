@@ -33,18 +33,23 @@ namespace ampcheck::tools {
 
 namespace {
 
+/// Runs it, and says where it cannot write: that loses nothing else.
+template <class Write>
+ExitCode written_by(Write write) {
+  try {
+    write();
+    return ExitCode::passed;
+  } catch (const WriteError& error) {
+    write_stderr(fmt::format("ampcheck: {}\n", error.what()));
+    return ExitCode::not_written;
+  }
+}
+
 /// Writes the results to standard output and to each file of -o; a failed one does not stop the others.
 ExitCode write_results(const CheckOptions& options, const Report& report, const RunFacts& facts) {
   ExitCode code = ExitCode::passed;
   if (options.silent) return code;
-  const auto attempt = [&](auto write) {
-    try {
-      write();
-    } catch (const WriteError& error) {
-      write_stderr(fmt::format("ampcheck: {}\n", error.what()));
-      code = ExitCode::not_written;
-    }
-  };
+  const auto attempt = [&](auto write) { code = worse(code, written_by(write)); };
   attempt([&] {
     write_stdout(options.json ? json_report(report, facts)
                               : console_report(report, facts, stdout_style()) + variants_text(facts.variants));
@@ -118,10 +123,11 @@ struct Files {
   const MergedRun* merged = nullptr;
   bool part = false;  ///< not all cases are there: nothing is said of whole ops
   RunHeader header;
+  ExitCode written = ExitCode::passed;  ///< of the files that grow with the run
 };
 
 Report run(const CheckOptions& options, const Selection& selection, const std::atomic<bool>* cancel, Journal& journal,
-           const Files& files) {
+           Files& files) {
   ProgressLine progress;
   checks::RunOptions run = run_options(options);
   run.cancel = cancel;
@@ -153,8 +159,8 @@ Report run(const CheckOptions& options, const Selection& selection, const std::a
                                        : nullptr,
                run_file ? &*run_file : nullptr);
   Report report = run_selection(selection, run);
-  if (lines) lines->end();
-  if (run_file) run_file->end();
+  if (lines) files.written = worse(files.written, written_by([&] { lines->end(); }));
+  if (run_file) files.written = worse(files.written, written_by([&] { run_file->end(); }));
   if (files.part) report = single_results(selection, report, journal.take());
   if (options.no_times) {
     report.seconds = 0;
@@ -252,7 +258,7 @@ ExitCode check_with(const CheckOptions& given, const MergedRun* merged) {
   say_what_is_left_out(options, selection);
   if (!options.shard_origin.empty())
     write_stderr(fmt::format("ampcheck: part {} of {} ({})\n", options.shard, options.shards, options.shard_origin));
-  Files files{.merged = merged, .part = false, .header = {}};
+  Files files{.merged = merged, .part = false, .header = {}, .written = ExitCode::passed};
   take_part(options, selection, files);
   if (merged == nullptr) planned = facts.planned = selection.cases.size();
   const Report report = run(options, selection, guard.flag(), journal, files);
@@ -262,7 +268,7 @@ ExitCode check_with(const CheckOptions& given, const MergedRun* merged) {
     facts.variants = variant_classes(profiled(selection, report, again));
   }
   guard.finish();
-  const ExitCode written = write_results(options, report, facts);
+  const ExitCode written = worse(files.written, write_results(options, report, facts));
   if (options.silent && guard.interrupted()) return ExitCode::incomplete;
   if (guard.interrupted() && report.interrupted && written == ExitCode::passed) end_by_signal();
   return worse(worse(written, all_certified ? ExitCode::passed : ExitCode::usage), exit_code_of(report, facts.planned));

@@ -220,11 +220,14 @@ std::string diffable_text(const json& value) {
 
 json read_json_file(const std::string& path) {
   constexpr std::uintmax_t kMostBytes = std::uintmax_t{256} << 20;
-  constexpr int kMostDepth = 64;
   std::error_code none;
   if (std::filesystem::file_size(path, none) > kMostBytes && !none)
     throw BaselineError(fmt::format("['{}'] got more than 256 MB, want a smaller file", path));
-  const std::string text = read_bytes(path, "baseline");
+  return parse_json(read_bytes(path, "baseline"), path);
+}
+
+json parse_json(const std::string& text, const std::string& path) {
+  constexpr int kMostDepth = 64;
   std::vector<std::vector<std::string>> keys;
   const json::parser_callback_t look = [&](int depth, json::parse_event_t event, json& parsed) {
     if (depth > kMostDepth) throw BaselineError(fmt::format("['{}'] got more than {} levels", path, kMostDepth));

@@ -57,6 +57,8 @@ Baseline baseline_from(const nlohmann::json& json, const std::string& where);
 std::string diffable_text(const nlohmann::json& json);
 /// Refuses double keys, more than 64 levels and more than 256 MB.
 nlohmann::json read_json_file(const std::string& path);
+/// The same of a text; `path` stands in messages.
+nlohmann::json parse_json(const std::string& text, const std::string& path);
 
 Baseline read_baseline(const std::string& path);
 void write_baseline(const std::string& path, const Baseline& baseline);

@@ -9,6 +9,7 @@
 
 #include "checks/data/file_tensors.h"
 #include "checks/data/real_tensors.h"
+#include "checks/run/run_case.h"
 #include "tools/report/reports.h"
 #include "tools/report/shell_word.h"
 
@@ -105,7 +106,10 @@ ExitCode exit_code_of(const Report& report, std::size_t planned) {
   const bool none_ran = totals.passed + totals.failed == 0,
              none_judged = totals.failed == 0 && totals.elements > 0 && totals.open == totals.elements;
   if ((none_ran || none_judged) && !report.interrupted) return ExitCode::nothing_ran;
-  if (report.interrupted || report.refused > 0 || report.cases.size() < planned)
+  const bool no_memory = std::ranges::any_of(report.cases, [](const CaseResult& result) {
+    return result.verdict == Verdict::skipped && result.note == checks::kNoMemory;
+  });
+  if (report.interrupted || report.refused > 0 || report.cases.size() < planned || no_memory)
     code = worse(code, ExitCode::incomplete);
   if (totals.failed != 0) code = worse(code, ExitCode::findings);
   return code;

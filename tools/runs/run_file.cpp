@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "checks/run/run_case.h"
 #include "src/digest.h"
 #include "src/file_bytes.h"
 #include "src/file_lock.h"
@@ -27,8 +28,7 @@ constexpr std::string_view kCrc = "{\"schema\":\"ampcheck.run/1\",\"crc\":\"",
                            kLength = "\",\"length\":", kRecord = ",\"record\":";
 
 std::string line_of(const Json& record) {
-  const std::string text = record.dump(-1, ' ', false, Json::error_handler_t::replace);
-  return fmt::format("{}{:08x}{}{}{}{}}}\n", kCrc, crc32(text), kLength, text.size(), kRecord, text);
+  return run_file_line(record.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 /// The record of a line; nothing if the line was not written whole.
@@ -140,12 +140,19 @@ void KeptResults::add(const CaseResult& result, const checks::How& how) {
   ++cases_[key_of(result.plugin, result.name)];
 }
 
+std::string run_file_line(std::string_view record) {
+  return fmt::format("{}{:08x}{}{}{}{}}}\n", kCrc, crc32(record), kLength, record.size(), kRecord, record);
+}
+
 RunHeader read_run_file(const std::string& path, KeptResults& kept, std::size_t& torn) {
-  const std::string text = read_bytes(path, "run file");
+  return parse_run_file(read_bytes(path, "run file"), path, kept, torn);
+}
+
+RunHeader parse_run_file(std::string_view text, const std::string& path, KeptResults& kept, std::size_t& torn) {
   std::optional<RunHeader> header;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = text.find('\n', at);
-    const std::string_view line = std::string_view(text).substr(at, end == std::string::npos ? end : end - at);
+    const std::string_view line = text.substr(at, end == std::string::npos ? end : end - at);
     at = end == std::string::npos ? text.size() : end + 1;
     if (line.empty()) continue;
     const std::optional<Json> record = end == std::string::npos ? std::nullopt : record_of(line);
@@ -196,12 +203,16 @@ RunFile::RunFile(const std::string& path, const RunHeader& header) : path_(path)
   }
   if (there) write("\n");  // behind a line that was torn
   write(line_of(header_json(header)));
+  if (error_ == 0) return;
+  if (!there && ftruncate(file_, 0) != 0) error_.store(errno);  // half of a first line is no run file
+  close(file_);
+  fail();
 }
 
 RunFile::~RunFile() { close(file_); }
 
 void RunFile::add(const CaseResult& result, const checks::How& how) {
-  if (result.verdict == Verdict::skipped) return;
+  if (result.verdict == Verdict::skipped || result.note == checks::kNotExplained) return;  // it may do better next time
   kept_.add(result, how);
   Json record = {{"event", "case"},
                  {"case", result.name},
@@ -216,16 +227,22 @@ void RunFile::add(const CaseResult& result, const checks::How& how) {
 void RunFile::end() {
   write(line_of({{"event", "end"}, {"results", kept_.size()}}));
   if (fsync(file_) != 0 && errno != EINVAL && errno != EROFS) error_.store(errno);
-  if (const int error = error_.load())
-    throw WriteError(fmt::format("[--run-file] cannot write '{}': {}", path_, std::strerror(error)));
+  if (error_ != 0) fail();
+}
+
+void RunFile::fail() const {
+  throw WriteError(fmt::format("[--run-file] cannot write '{}': {}", path_, std::strerror(error_)));
 }
 
 /// One write: lines of several threads do not mix, and the page cache keeps them when this process is killed.
-void RunFile::write(const std::string& text) {
+void RunFile::write(const std::string& line) {
+  const std::string text = torn_.exchange(false) ? "\n" + line : line;
   ssize_t put = 0;
   do put = ::write(file_, text.data(), text.size());
   while (put < 0 && errno == EINTR);
-  if (put != static_cast<ssize_t>(text.size())) error_.store(put < 0 ? errno : ENOSPC);
+  if (put == static_cast<ssize_t>(text.size())) return;
+  error_.store(put < 0 ? errno : ENOSPC);
+  torn_.store(true);
 }
 
 }  // namespace ampcheck::tools

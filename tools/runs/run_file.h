@@ -51,6 +51,11 @@ class KeptResults {
 /// Reads a run file into `kept`. `torn`: lines that were not written whole. ForeignFileError for a file that is none.
 RunHeader read_run_file(const std::string& path, KeptResults& kept, std::size_t& torn);
 
+/// The same of a file's text; `path` stands in messages.
+RunHeader parse_run_file(std::string_view text, const std::string& path, KeptResults& kept, std::size_t& torn);
+/// A line of a run file with this record, JSON on one line.
+std::string run_file_line(std::string_view record);
+
 /// A run file that is written.
 class RunFile {
  public:
@@ -62,17 +67,19 @@ class RunFile {
 
   const KeptResults& kept() const { return kept_; }
   std::size_t found() const { return found_; }  ///< results that were there before
-  /// Keeps a result; not one of a case that did not run.
+  /// Keeps a result; not one of a case that did not run, nor of one that had too little memory.
   void add(const CaseResult& result, const checks::How& how);
   /// Throws WriteError if a line could not be written.
   void end();
 
  private:
   void write(const std::string& line);
+  [[noreturn]] void fail() const;
 
   std::string path_;
   int file_ = -1;
   std::atomic<int> error_ = 0;
+  std::atomic<bool> torn_ = false;  ///< the last line was not written whole
   std::size_t found_ = 0;
   KeptResults kept_;
 };

@@ -424,6 +424,8 @@ Trace Reader::read() {
     begin = end + 1;
     try {
       take_line(Json::parse(line));
+    } catch (const std::bad_alloc&) {
+      throw;
     } catch (const std::exception& error) {
       throw Error("[trace] " + path_ + " line " + std::to_string(number) + ", got " + error.what() + kWant);
     }

@@ -69,6 +69,7 @@ void pass_on(int signal) { kill(running, signal); }
 
 std::vector<std::string> own_command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  if (!file) throw EnvironmentError(std::string("[child] cannot open /proc/self/cmdline: ") + std::strerror(errno));
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   std::vector<std::string> words;
   for (std::size_t at = 0; at < text.size(); at += words.back().size() + 1) words.emplace_back(text.c_str() + at);
@@ -238,6 +239,12 @@ ChildEnd run_in_child(const std::string& library, double timeout) {
       }
   ChildEnd out{
       .code = ExitCode::findings, .found = Code::none, .reported = ended.finished(), .library = library, .why = {}};
+  if (ended.said.empty() && WIFEXITED(ended.status) &&
+      WEXITSTATUS(ended.status) != 0) {  // before it loaded anything: no library did that
+    out.code = static_cast<ExitCode>(WEXITSTATUS(ended.status));
+    out.reported = true;
+    return out;
+  }
   const int code = ended.finished() ? static_cast<unsigned char>(ended.said.back()) : -1;
   if (code >= 0) out.code = static_cast<ExitCode>(code);
   const bool as_said = code >= 0 && WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == code;

@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "checks/data/file_tensors.h"
+#include "checks/run/run_case.h"
 #include "src/error.h"
 #include "tools/report/output.h"
 #include "tools/workers/kernel_clock.h"
@@ -112,6 +113,19 @@ CaseResult broken_case(const checks::OpDef& op, const OpCall& call, const Worker
   return out;
 }
 
+/// As a case whose judge finds no memory for itself (run_case).
+CaseResult case_without_memory(const checks::OpDef& op, const OpCall& call, double seconds) {
+  CaseResult out;
+  out.name = call.str(op.signature);
+  out.op = op.signature.name;
+  out.plugin = op.plugin;
+  out.dtype = name(call.storage);
+  out.verdict = Verdict::skipped;
+  out.note = checks::kNoMemory;
+  out.seconds = seconds;
+  return out;
+}
+
 }  // namespace
 
 WorkerSetup worker_setup(const std::vector<const checks::OpDef*>& ops, const RunningOptions& options,
@@ -126,7 +140,8 @@ WorkerSetup worker_setup(const std::vector<const checks::OpDef*>& ops, const Run
 
 class WorkerPool::Worker {
  public:
-  enum class Answer { reply, died, timeout, cancelled, gone };  ///< gone: it was dead before the case
+  /// no_memory: it found none for itself; gone: it was dead before the case.
+  enum class Answer { reply, no_memory, died, timeout, cancelled, gone };
 
   explicit Worker(const WorkerSetup& setup) {
     auto [request_read, request_write] = make_pipe();
@@ -197,6 +212,7 @@ class WorkerPool::Worker {
       pollfd at = {replies_.get(), POLLIN, 0};
       poll(&at, 1, 100);  // in slices: a fork of the kernel's may hold the pipe open
       if (read_some(reply)) return Answer::reply;
+      if (no_memory_) return Answer::no_memory;
       if (closed_ || waitpid(pid_, &status_, WNOHANG) == pid_) {
         reap();
         return Answer::died;
@@ -268,6 +284,7 @@ class WorkerPool::Worker {
       std::uint64_t size = 0;
       if (reply.size() < sizeof size) continue;
       std::memcpy(&size, reply.data(), sizeof size);
+      no_memory_ = size == kNoMemoryAnswer;
       if (size > kMostReply || reply.size() > size + sizeof size) {
         closed_ = true;
         return false;
@@ -324,7 +341,7 @@ class WorkerPool::Worker {
   pid_t pid_ = 0;
   int status_ = 0;
   off_t printed_before_ = 0;  ///< size of the output when the case began
-  bool closed_ = false;
+  bool closed_ = false, no_memory_ = false;
 };
 
 struct WorkerPool::State {
@@ -374,6 +391,7 @@ CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call, const ch
                          "no answer in " + std::to_string(static_cast<int>(state_->setup.timeout)) +
                              " s (--timeout); " + worker->last_words() + worker->last_printed(),
                          seconds);
+    if (answer == Worker::Answer::no_memory) return case_without_memory(op, call, seconds);
     if (answer == Worker::Answer::cancelled) throw checks::Interrupted{};
     if (answer != Worker::Answer::reply)
       return broken_case(op, call, state_->setup, Code::ac501, worker->obituary(), seconds);

@@ -10,9 +10,12 @@
 #include <csignal>
 #include <cstring>
 #include <memory>
+#include <new>
+#include <utility>
 
 #include "checks/doors/plugin.h"
 #include "checks/doors/toml_launchers.h"
+#include "checks/run/run_case.h"
 #include "src/launch_notes.h"
 #include "src/state_left.h"
 #include "tools/workers/child.h"
@@ -165,8 +168,8 @@ void KernelRunner::distrust(std::size_t op) {
 
 void KernelRunner::restart() {
   distrusted_.reset();
-  close(requests_);
-  close(replies_);
+  close(std::exchange(requests_, -1));
+  close(std::exchange(replies_, -1));
   if (process_ != 0) {
     kill(process_, SIGKILL);
     waitpid(process_, &status_, 0);
@@ -215,11 +218,12 @@ void KernelRunner::take_description() {
   std::string message;
   if (!answers() || !receive_message(replies_, message)) end_as_it_did();
   described_ = true;
-  if (memory_) return;
   Reader in(message);
   std::uint64_t end = 0;
   std::string text;
   in.get(end);
+  if (static_cast<LoadEnd>(end) == LoadEnd::no_memory) throw std::bad_alloc();
+  if (memory_) return;
   in.get(text);
   switch (static_cast<LoadEnd>(end)) {
     case LoadEnd::done: break;
@@ -253,7 +257,13 @@ const std::deque<checks::OpDef>& KernelRunner::take_over(const std::vector<const
     checks::OpDef& own = ops_.emplace_back(*ops[i]);
     const auto there = [this, i](const kernels::KernelFn& kernel, KernelPass pass) -> kernels::KernelFn {
       if (!kernel) return nullptr;
-      return [this, i, pass](const kernels::KernelCall& given) { call(i, pass, given, {}); };
+      return [this, i, pass](const kernels::KernelCall& given) {
+        try {
+          call(i, pass, given, {});
+        } catch (const std::bad_alloc&) {  // of this process or that one, and of neither's kernel
+          throw EnvironmentError(checks::kNoMemory);
+        }
+      };
     };
     own.kernel = {there(ops[i]->kernel.forward, KernelPass::forward),
                   there(ops[i]->kernel.backward, KernelPass::backward), there(ops[i]->kernel.jvp, KernelPass::jvp),
@@ -265,17 +275,23 @@ const std::deque<checks::OpDef>& KernelRunner::take_over(const std::vector<const
 std::int64_t KernelRunner::call(std::size_t op, KernelPass pass, const kernels::KernelCall& call,
                                 const Series& series) {
   const std::lock_guard lock(mutex_);
-  if (distrusted_ && *distrusted_ != op) restart();
+  if (process_ == 0 || (distrusted_ && *distrusted_ != op)) restart();
   Copies copies(arena_);
   std::string reply;
   const std::string request = request_of(op, pass, call, series, arena_, copies);
   {
     const KernelTime counts(clock_);
     if (!described_) take_description();
-    if (!send_message(requests_, request) || !answers() || !receive_message(replies_, reply)) end_as_it_did();
+    const bool sent = send_message(requests_, request);
+    if (!(sent ? answers() : has_answered()) || !receive_message(replies_, reply)) end_as_it_did();
   }
   copies.bring_back();
-  return take_reply(reply);
+  try {
+    return take_reply(reply);
+  } catch (const std::bad_alloc&) {
+    restart();  // it may have ended with these words
+    throw;
+  }
 }
 
 /// Waits for the beginning of an answer, in slices: a fork of the kernel's may hold the pipe open.
@@ -289,6 +305,12 @@ bool KernelRunner::answers() {
       return false;
     }
   }
+}
+
+/// Whether it left an answer before it ended: that it found no memory.
+bool KernelRunner::has_answered() const {
+  pollfd at = {replies_, POLLIN, 0};
+  return poll(&at, 1, 0) > 0 && (at.revents & POLLIN) != 0;
 }
 
 void KernelRunner::end_as_it_did() {

@@ -66,6 +66,7 @@ class KernelRunner {
   void restart();
   void take_description();
   bool answers();
+  bool has_answered() const;
   [[noreturn]] void end_as_it_did();
 
   std::string library_;

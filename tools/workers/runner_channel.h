@@ -17,11 +17,17 @@ inline constexpr int kSharedMemory = 6;                        ///< descriptor o
 inline constexpr std::uint64_t kNoMemory = ~std::uint64_t{0};  ///< offset of a tensor without elements or place
 inline constexpr std::uint64_t kMostMessage = 16 << 20;
 
-/// What became of loading the library: the first message of a runner.
-enum class LoadEnd : std::uint8_t { done, plugin_error, environment_error, other_error };
-
 /// What became of a call.
 enum class CallEnd : std::uint8_t { done, kernel_error, no_memory, environment_error, plugin_error, other_error };
+/// What became of loading the library: the first message of a runner. A process that finds no memory says so with the
+/// same number, wherever it is.
+enum class LoadEnd : std::uint8_t {
+  done,
+  plugin_error,
+  no_memory = static_cast<std::uint8_t>(CallEnd::no_memory),
+  environment_error,
+  other_error
+};
 
 /// Bytes from the first element to the end of the last one.
 inline std::size_t reach_of(const TensorView& view) {

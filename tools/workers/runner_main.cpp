@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 #include "checks/doors/loading.h"
 #include "checks/doors/plugin.h"
@@ -16,6 +17,7 @@
 #include "src/state_left.h"
 #include "tools/workers/description.h"
 #include "tools/workers/limits.h"
+#include "tools/workers/no_memory.h"
 #include "tools/workers/runner.h"
 #include "tools/workers/runner_channel.h"
 #include "tools/workers/wire_bytes.h"
@@ -228,7 +230,10 @@ std::string loaded(const std::string& library, const std::string& left, std::vec
       out.put(refused.why);
     }
     out.put(description);
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const checks::PluginError& error) {
+    if (is_for_memory(error)) throw std::bad_alloc();
     return failed(LoadEnd::plugin_error, error);
   } catch (const EnvironmentError& error) {
     return failed(LoadEnd::environment_error, error);
@@ -242,11 +247,8 @@ std::string loaded(const std::string& library, const std::string& left, std::vec
                                     " bytes, want at most " + std::to_string(kMostMessage)));
 }
 
-}  // namespace
-
-ExitCode runner_main(int argc, char** argv) {
-  if (argc < 3 || argc > 4) return ExitCode::usage;
-  const bool describes = argc == 4;  // and is unloaded at the end, as by a program of the user's
+/// `describes`: its library is unloaded at the end, as by a program of the user's.
+ExitCode answer_requests(char** argv, bool describes) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   limit_memory(Device::cpu);
   limit(RLIMIT_FSIZE, kMostOutput);
@@ -256,6 +258,7 @@ ExitCode runner_main(int argc, char** argv) {
   checks::watch_loading({.before = {},
                          .after = [&](const std::string&, const std::string& changed) { left = changed; },
                          .keeps_state = !describes});
+  leave_memory_to_libraries();
   std::vector<const checks::OpDef*> ops;
   const std::string description = loaded(argv[2], left, ops);
   const pid_t self = getpid();
@@ -276,6 +279,17 @@ ExitCode runner_main(int argc, char** argv) {
   }
   if (describes) std::exit(0);
   _exit(0);  // the library's destructors are its own affair
+}
+
+}  // namespace
+
+ExitCode runner_main(int argc, char** argv) {
+  if (argc < 3 || argc > 4) return ExitCode::usage;
+  try {
+    return answer_requests(argv, argc == 4);
+  } catch (const std::bad_alloc&) {
+    end_runner_without_memory();
+  }
 }
 
 }  // namespace ampcheck::tools

@@ -11,10 +11,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string_view>
 
 #include "checks/doors/loading.h"
+#include "checks/doors/plugin.h"
 #include "checks/run/sampled.h"
 #include "src/parallel.h"
 #include "tools/choose/plugins.h"
@@ -23,6 +25,7 @@
 #include "tools/workers/isolation.h"
 #include "tools/workers/kernel_clock.h"
 #include "tools/workers/limits.h"
+#include "tools/workers/no_memory.h"
 #include "tools/workers/runner.h"
 #include "tools/workers/wire.h"
 #include "tools/workers/worker_channel.h"
@@ -77,10 +80,7 @@ checks::RunOptions run_options(std::string_view device, std::string_view how) {
   return out;
 }
 
-}  // namespace
-
-ExitCode worker_main(int argc, char** argv) {
-  if (argc != 6) return ExitCode::usage;
+ExitCode answer_requests(char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   CaseOptions options;
   options.verb = "worker";
@@ -100,6 +100,7 @@ ExitCode worker_main(int argc, char** argv) {
   limit(RLIMIT_FSIZE, kMostOutput);  // a kernel may not take the disk either
   std::signal(SIGXFSZ, SIG_DFL);     // one that prints without end is ended
   set_threads(1);
+  leave_memory_to_libraries();
   open_plugin(options);
   if (runner != nullptr) {
     std::vector<const checks::OpDef*> there;
@@ -135,6 +136,20 @@ ExitCode worker_main(int argc, char** argv) {
     if (!write_all(reply)) break;
   }
   _exit(0);  // the library's destructors are its own affair
+}
+
+}  // namespace
+
+ExitCode worker_main(int argc, char** argv) {
+  if (argc != 6) return ExitCode::usage;
+  try {
+    return answer_requests(argv);
+  } catch (const std::bad_alloc&) {
+    end_worker_without_memory();
+  } catch (const checks::PluginError& error) {
+    if (is_for_memory(error)) end_worker_without_memory();
+    throw;
+  }
 }
 
 }  // namespace ampcheck::tools

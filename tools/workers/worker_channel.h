@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace ampcheck::tools {
 
@@ -14,6 +15,7 @@ inline constexpr char
     kJudged = 'j', kMeasured = 'm', kReduced = 'v',
     kFirst = 'f';  ///< the second: what is wrong explained, or not; explained, and the judge's power measured; not
                    ///< explained, and its values reduced; not explained, and ended by the first wrong value
+inline constexpr std::uint64_t kNoMemoryAnswer = ~std::uint64_t{0};  ///< in the place of a reply's length
 inline constexpr std::size_t kMostOutput = 64 << 20;  ///< bytes that a worker may write to standard output and error
 
 }  // namespace ampcheck::tools

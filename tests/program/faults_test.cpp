@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls to the system that fail, one at a time: a sample. tests/exhaustive/faults_exhaustive_test.cpp has all.
+#include <gtest/gtest.h>
+
+#include "tests/support/faulted_run.h"
+#include "tests/support/killed_run.h"
+#include "tests/support/sanitized.h"
+
+namespace ampcheck::testing {
+namespace {
+
+class Faults : public ::testing::TestWithParam<FaultedCommand> {};
+INSTANTIATE_TEST_SUITE_P(All, Faults, ::testing::ValuesIn(writing_commands()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(Faults, OneCallOfEachKindThatFailsLosesNothing) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer takes the place of the library that lets calls fail";
+  FaultedRun run(GetParam());
+  for (std::size_t kind = 0; kind < kFaultKinds.size(); ++kind)
+    if (run.calls(kind) > 0) run.expect_nothing_lost(kind, 1 + run.calls(kind) / 2);
+}
+
+constexpr int kKills = kSanitized ? 3 : 25;
+
+TEST(Kills, ACheckGoesOnToTheSameBytes) { EXPECT_GT(expect_checks_go_on(kKills), 0); }
+TEST(Kills, ATrainingGoesOnToTheSameBytes) { EXPECT_GT(expect_trainings_go_on(kKills), 0); }
+
+}  // namespace
+}  // namespace ampcheck::testing
