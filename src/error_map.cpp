@@ -3,9 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <mutex>
-#include <utility>
 
 namespace ampcheck {
 
@@ -16,15 +13,6 @@ char level_of(double ulp) {
   char level = '1';
   for (const double end : kEnds) level = static_cast<char>(level + !(ulp <= end));
   return level;
-}
-
-struct Kept {
-  std::mutex mutex;
-  std::map<std::pair<std::string, std::string>, ErrorMap> maps;
-};
-Kept& kept() {
-  static Kept all;
-  return all;
 }
 
 }  // namespace
@@ -50,18 +38,6 @@ bool is_whole(const ErrorMap& map) {
          map.bin_columns == std::min(map.columns, kMostMapBins) &&
          map.levels.size() == static_cast<std::size_t>(map.bin_rows * map.bin_columns) &&
          std::all_of(map.levels.begin(), map.levels.end(), [](char level) { return level >= '0' && level <= '5'; });
-}
-
-void keep_error_map(const std::string& case_name, const std::string& check, ErrorMap map) {
-  const std::lock_guard lock(kept().mutex);
-  kept().maps[{case_name, check}] = std::move(map);
-}
-
-std::optional<ErrorMap> find_error_map(const std::string& case_name, const std::string& check) {
-  const std::lock_guard lock(kept().mutex);
-  const auto at = kept().maps.find({case_name, check});
-  if (at == kept().maps.end()) return std::nullopt;
-  return at->second;
 }
 
 }  // namespace ampcheck

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where in a tensor the wrong elements lie, in a grid that is small enough to keep for every finding. A case's result
-// travels between processes and files; the maps of its tensors lie beside it, by the names of case and check.
+// Where in a tensor the wrong elements lie, in a grid that is small enough to keep for every finding.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -38,9 +36,5 @@ ErrorMap error_map(const Shape& shape, std::span<const ElementOutside> outside);
 
 /// Whether a map is one that error_map() may have made: sizes that fit, and digits.
 bool is_whole(const ErrorMap& map);
-
-/// Keeps the map of a check, "forward y", of a case, for reports of this process. From any thread.
-void keep_error_map(const std::string& case_name, const std::string& check, ErrorMap map);
-std::optional<ErrorMap> find_error_map(const std::string& case_name, const std::string& check);
 
 }  // namespace ampcheck

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "src/check_id.h"
 #include "src/code.h"
 #include "src/dtype.h"
+#include "src/error_map.h"
 
 namespace ampcheck {
 
@@ -47,7 +49,8 @@ struct CheckResult {
   std::vector<double> power = {};
   /// Of these, in a format without infinity: those that hold its largest number, or NaN.
   std::int64_t saturated = 0, nans = 0;
-  std::int64_t unjudged = 0;  ///< elements of the tensor beside the compared ones: of rows that were not sampled
+  std::int64_t unjudged = 0;         ///< elements of the tensor beside the compared ones: of rows that were not sampled
+  std::optional<ErrorMap> map = {};  ///< where the elements outside lie; of values alone
 
   std::string name() const { return ampcheck::name(id); }
   /// The code, and the verdict that is its own.

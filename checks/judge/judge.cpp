@@ -40,8 +40,8 @@ std::vector<Element> worst_elements(const Comparison& comparison, const Interval
   return out;
 }
 
-/// Keeps where the elements outside lie, for the reports.
-void keep_map(const WrongTensor& wrong, const CheckResult& check) {
+/// Where the elements outside lie.
+ErrorMap map_of(const WrongTensor& wrong) {
   const FloatFormat& storage = format(wrong.interval.dtype);
   std::vector<ElementOutside> outside;
   outside.reserve(wrong.comparison.outside.size());
@@ -50,7 +50,7 @@ void keep_map(const WrongTensor& wrong, const CheckResult& check) {
     const double want = decode_scalar(storage, encode_scalar(storage, wrong.interval.value[at]));
     outside.push_back({i, ulp_distance(storage, wrong.got[at], want)});
   }
-  keep_error_map(wrong.run.call.str(wrong.run.op.signature), check.name(), error_map(wrong.interval.shape, outside));
+  return error_map(wrong.interval.shape, outside);
 }
 
 const char* why_open(Comparison::Open open) {
@@ -228,7 +228,7 @@ CheckResult judge_whole(const Launch& of, const Subject& subject, std::span<cons
   for (const std::int64_t i : comparison.outside)
     check.max_ratio = std::max(check.max_ratio, excess_ratio(wrong.interval, i, values[static_cast<std::size_t>(i)]));
   check.worst = worst_elements(comparison, wrong.interval, subject.got, values);
-  keep_map(wrong, check);
+  check.map = map_of(wrong);
   if (else_right && !one_sided.empty()) {  // no replay has a number there
     const bool finite = std::isfinite(values[static_cast<std::size_t>(comparison.outside.front())]);
     check.find(finite ? Code::ac101 : Code::ac102);

@@ -11,7 +11,6 @@
 #include <optional>
 #include <set>
 
-#include "src/error_map.h"
 #include "tools/report/failing_cases.h"
 #include "tools/report/html_page.h"
 #include "tools/report/numbers.h"
@@ -148,10 +147,10 @@ std::string squares(const ErrorMap& map, double cell) {
 /// Where the elements outside lie, in the first tensor that has some; nothing where no values are wrong.
 std::string heat_map(const CaseResult& result) {
   const auto mapped = std::ranges::find_if(result.checks, [&](const CheckResult& check) {
-    return check.failed > 0 && find_error_map(result.name, check.name()).has_value();
+    return check.failed > 0 && check.map.has_value();
   });
   if (mapped == result.checks.end()) return "";
-  const std::optional<ErrorMap> map = find_error_map(result.name, mapped->name());
+  const std::optional<ErrorMap>& map = mapped->map;
   constexpr double kCell = 10;
   const double width = kCell * static_cast<double>(map->bin_columns),
                height = kCell * static_cast<double>(map->bin_rows);

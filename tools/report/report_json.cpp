@@ -2,7 +2,6 @@
 // Schema ampcheck.check/1. Numbers whose bits matter are hexadecimal floats in strings; no NaN or infinity stands bare.
 #include <nlohmann/json.hpp>
 
-#include "src/error_map.h"
 #include "tools/report/json.h"
 #include "tools/report/numbers.h"
 #include "tools/report/reports.h"
@@ -23,7 +22,7 @@ Json element_json(const Element& element, const FloatFormat* format) {
           {"interval_from", element.interval_from}};
 }
 
-Json check_json(const CaseResult& result, const CheckResult& check) {
+Json check_json(const CheckResult& check) {
   Json worst = Json::array();
   for (const Element& element : check.worst) worst.push_back(element_json(element, info(check.dtype).format));
   Json out = {{"name", check.name()},
@@ -46,7 +45,7 @@ Json check_json(const CaseResult& result, const CheckResult& check) {
               {"cause", check.cause},
               {"note", check.note},
               {"worst", std::move(worst)}};
-  if (const auto map = check.failed == 0 ? std::nullopt : find_error_map(result.name, check.name()))
+  if (const std::optional<ErrorMap>& map = check.map; map && check.failed > 0)
     out["map"] = {{"rows", map->rows},
                   {"columns", map->columns},
                   {"bin_rows", map->bin_rows},
@@ -57,7 +56,7 @@ Json check_json(const CaseResult& result, const CheckResult& check) {
 
 Json case_json(const CaseResult& result) {
   Json checks = Json::array();
-  for (const CheckResult& check : result.checks) checks.push_back(check_json(result, check));
+  for (const CheckResult& check : result.checks) checks.push_back(check_json(check));
   Json out = {{"case", result.name},           {"op", result.op},
               {"dtype", result.dtype},         {"verdict", name(result.verdict)},
               {"code", name(result.code)},     {"note", result.note},

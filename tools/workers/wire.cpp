@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/workers/wire.h"
 
-#include "src/error_map.h"
 #include "tools/workers/wire_bytes.h"
 
 namespace ampcheck::tools {
@@ -68,23 +67,22 @@ void get(Reader& r, CheckId& id) {
 }
 
 /// Where the wrong elements of a check lie, or nothing.
-void put_map(Writer& w, const std::string& case_name, const CheckResult& c) {
-  const std::optional<ErrorMap> map = c.failed == 0 ? std::nullopt : find_error_map(case_name, c.name());
+void put_map(Writer& w, const std::optional<ErrorMap>& map) {
   w.put(std::uint64_t{map.has_value()});
   if (!map) return;
   for (const std::int64_t extent : {map->rows, map->columns, map->bin_rows, map->bin_columns}) w.put(extent);
   w.put(map->levels);
 }
 
-void get_map(Reader& r, const std::string& case_name, const CheckResult& c) {
+std::optional<ErrorMap> get_map(Reader& r) {
   bool there = false;
   r.get(there);
-  if (!there) return;
+  if (!there) return std::nullopt;
   ErrorMap map;
   for (std::int64_t* const extent : {&map.rows, &map.columns, &map.bin_rows, &map.bin_columns}) r.get(*extent);
   r.get(map.levels);
   if (!is_whole(map)) throw Error("[worker] got a map of errors that is none");
-  keep_error_map(case_name, c.name(), std::move(map));
+  return map;
 }
 
 void put(Writer& w, const CheckResult& c) {
@@ -151,7 +149,7 @@ std::string wire_text(const CaseResult& result) {
   w.put(std::uint64_t{result.checks.size()});
   for (const CheckResult& check : result.checks) {
     put(w, check);
-    put_map(w, result.name, check);
+    put_map(w, check.map);
   }
   w.put(result.seconds);
   w.put(result.values);
@@ -171,7 +169,7 @@ CaseResult from_wire(std::string_view text) {
   out.checks.resize(r.count(23 * 8));
   for (CheckResult& check : out.checks) {
     get(r, check);
-    get_map(r, out.name, check);
+    check.map = get_map(r);
   }
   r.get(out.seconds);
   r.get(out.values);
