@@ -11,7 +11,7 @@ namespace {
 // structs must be added here: the sizes say so.
 #if defined(__x86_64__) && defined(_GLIBCXX_RELEASE) && !defined(_GLIBCXX_DEBUG)
 static_assert(sizeof(Element) == 112, "teach wire_text and from_wire the new field of Element");
-static_assert(sizeof(CheckResult) == 304, "teach wire_text and from_wire the new field of CheckResult");
+static_assert(sizeof(CheckResult) == 376, "teach wire_text and from_wire the new field of CheckResult");
 static_assert(sizeof(CaseResult) == 272,
               "teach wire_text and from_wire the new field of CaseResult");  // but `smallest` and `explained`, which
                                                                              // the supervisor knows
@@ -108,6 +108,7 @@ void put(Writer& w, const CheckResult& c) {
   w.put(c.saturated);
   w.put(c.nans);
   w.put(c.unjudged);
+  put_map(w, c.map);
 }
 
 void get(Reader& r, CheckResult& c) {
@@ -133,6 +134,7 @@ void get(Reader& r, CheckResult& c) {
   r.get(c.saturated);
   r.get(c.nans);
   r.get(c.unjudged);
+  c.map = get_map(r);
 }
 
 }  // namespace
@@ -147,10 +149,7 @@ std::string wire_text(const CaseResult& result) {
   w.put(std::string(name(result.code)));
   w.put(result.note);
   w.put(std::uint64_t{result.checks.size()});
-  for (const CheckResult& check : result.checks) {
-    put(w, check);
-    put_map(w, check.map);
-  }
+  for (const CheckResult& check : result.checks) put(w, check);
   w.put(result.seconds);
   w.put(result.values);
   return w.take();
@@ -167,10 +166,7 @@ CaseResult from_wire(std::string_view text) {
   r.get(out.code);
   r.get(out.note);
   out.checks.resize(r.count(23 * 8));
-  for (CheckResult& check : out.checks) {
-    get(r, check);
-    check.map = get_map(r);
-  }
+  for (CheckResult& check : out.checks) get(r, check);
   r.get(out.seconds);
   r.get(out.values);
   r.end();
