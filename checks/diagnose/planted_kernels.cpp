@@ -281,7 +281,10 @@ Subject placed() {
   use_planted("mul", "rotate", bf16_positions);
   const auto middle = [](Tape& t, Var h) {
     std::vector<double> positions(kRows * 64);
-    for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = 1000 + static_cast<double>(i / 64);
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      const std::size_t row = i / 64;
+      positions[i] = 1000 + static_cast<double>(row);
+    }
     const Var angle = t.call("rotate", {{"x", t.data({kRows, 64}, std::vector<double>(kRows * 64, 0.01))},
                                         {"y", t.data({kRows, 64}, positions)}});
     return models::add(t, h, models::unary(t, "tanh", angle));

@@ -41,7 +41,7 @@ inline constexpr double kTellingOdds = 1;
 /// The odds of a cause against the likeliest of these.
 struct Odds {
   double log10 = 0;
-  std::string rival = "";
+  std::string rival;
 };
 Odds odds_of(const WrongTensor& wrong, const std::function<Expected(std::size_t)>& cause);
 

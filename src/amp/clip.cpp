@@ -63,7 +63,7 @@ class NormSum {
     else if (p_ == 1.0)
       sum_ += x;
     else if (std::isinf(p_))
-      sum_ = sum_ != sum_ || x != x ? sum_ + x : (p_ > 0.0 ? std::max(sum_, x) : std::min(sum_, x));
+      sum_ = std::isnan(sum_) || std::isnan(x) ? sum_ + x : (p_ > 0.0 ? std::max(sum_, x) : std::min(sum_, x));
     else
       sum_ += power(x, static_cast<T>(p_));
   }
@@ -162,7 +162,7 @@ Tensor total_norm(std::span<Parameter* const> parameters, double p) {
 }
 
 Tensor clip_grad_norm_(std::span<Parameter* const> parameters, double max_norm, double p, bool error_if_nonfinite) {
-  const Tensor total = total_norm(parameters, p);
+  Tensor total = total_norm(parameters, p);
   const double norm = to_doubles(total.view())[0];
   if (error_if_nonfinite && !std::isfinite(norm))
     throw AmpError("RuntimeError",
