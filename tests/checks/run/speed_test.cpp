@@ -38,10 +38,10 @@ TEST(Speed, ABusyMachineIsUnsure) {
   EXPECT_EQ(speed_of({SecondPairs(12, {0, 0})}).pace, Pace::unsure) << "too short for the clock";
 }
 
-/// A difference of 3 % is what two copies of one library show: never SLOW, whatever the noise.
+/// A difference of 8 % is what two builds of the same code show: never SLOW, whatever the noise.
 TEST(Speed, TwoCopiesOfOneLibraryAreNeverSlow) {
   for (std::uint64_t seed = 1; seed <= 25; ++seed) {
-    const Speed speed = speed_of(timed(1.03, 0.2, seed, 8));
+    const Speed speed = speed_of(timed(1.08, 0.2, seed, 8));
     EXPECT_NE(speed.pace, Pace::slow) << seed << " " << speed.low;
     EXPECT_LE(speed.low, speed.ratio);
     EXPECT_GE(speed.high, speed.ratio);
