@@ -146,9 +146,8 @@ std::string squares(const ErrorMap& map, double cell) {
 
 /// Where the elements outside lie, in the first tensor that has some; nothing where no values are wrong.
 std::string heat_map(const CaseResult& result) {
-  const auto mapped = std::ranges::find_if(result.checks, [&](const CheckResult& check) {
-    return check.failed > 0 && check.map.has_value();
-  });
+  const auto mapped = std::ranges::find_if(
+      result.checks, [&](const CheckResult& check) { return check.failed > 0 && check.map.has_value(); });
   if (mapped == result.checks.end()) return "";
   const std::optional<ErrorMap>& map = mapped->map;
   constexpr double kCell = 10;
