@@ -149,7 +149,6 @@ class WorkerPool::Worker {
     output_ = Descriptor(memfd_create("worker output", MFD_CLOEXEC));
     const Descriptor clock_file(KernelClock::make_file());
     clock_.reset(KernelClock::map(clock_file.get()));
-    clock_->start();
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     posix_spawn_file_actions_init(&actions);

@@ -49,8 +49,19 @@ void KernelClock::restart() {
 }
 
 void KernelClock::apart() {
-  stop();
   apart_ = true;
+  end_apart(0);
+}
+
+std::int64_t KernelClock::begin_apart() {
+  const std::int64_t before = spent_.exchange(0);
+  start();
+  return before;
+}
+
+void KernelClock::end_apart(std::int64_t before) {
+  since_ = 0;
+  spent_ = before;
 }
 
 void KernelClock::start() { since_ = now(); }

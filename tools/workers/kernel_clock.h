@@ -19,12 +19,17 @@ class KernelClock {
 
   /// Of the supervisor, before a case. Without apart() all of the worker's time counts.
   void restart();
-  /// Of the worker, once its library is loaded: from now on only what lies between start() and stop() counts.
+  /// Of the worker, once its library is loaded: that is over and no part of the case, and from now on only what lies
+  /// between start() and stop() counts.
   void apart();
   void start();
   void stop();
   /// Seconds since restart() that count.
   double seconds() const;
+
+  /// What a stretch of its own begins with and leaves behind: seconds() is its alone until then.
+  std::int64_t begin_apart();
+  void end_apart(std::int64_t before);
 
  private:
   std::atomic<std::int64_t> since_{0}, spent_{0};  ///< nanoseconds; since_ is 0 while nothing counts
@@ -45,6 +50,21 @@ class KernelTime {
 
  private:
   KernelClock* clock_;
+};
+
+/// Loading a library anew has as long as a case, and takes nothing of the case's time.
+class LoadingTime {
+ public:
+  explicit LoadingTime(KernelClock* clock) : clock_(clock), before_(clock == nullptr ? 0 : clock->begin_apart()) {}
+  ~LoadingTime() {
+    if (clock_ != nullptr) clock_->end_apart(before_);
+  }
+  LoadingTime(const LoadingTime&) = delete;
+  LoadingTime& operator=(const LoadingTime&) = delete;
+
+ private:
+  KernelClock* clock_;
+  std::int64_t before_;
 };
 
 }  // namespace ampcheck::tools

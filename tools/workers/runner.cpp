@@ -279,9 +279,12 @@ std::int64_t KernelRunner::call(std::size_t op, KernelPass pass, const kernels::
   Copies copies(arena_);
   std::string reply;
   const std::string request = request_of(op, pass, call, series, arena_, copies);
+  if (!described_) {
+    const LoadingTime loads(clock_);
+    take_description();
+  }
   {
     const KernelTime counts(clock_);
-    if (!described_) take_description();
     const bool sent = send_message(requests_, request);
     if (!(sent ? answers() : has_answered()) || !receive_message(replies_, reply)) end_as_it_did();
   }

@@ -89,6 +89,7 @@ ExitCode answer_requests(char** argv) {
   const checks::RunOptions run = run_options(argv[3], argv[4]);
   KernelClock* const clock = KernelClock::map(kClock);  // to the end of the process
   close(kClock);                                        // kernels do not see it
+  clock->start();                                       // of loading the library
   std::unique_ptr<KernelRunner> runner;
   if (kernels_run_apart(options.words.front(), run.device)) {
     runner = std::make_unique<KernelRunner>(options.words.front(), KernelRunner::Kind::heard, clock);
