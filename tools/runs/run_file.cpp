@@ -94,6 +94,12 @@ RunHeader header_of(const std::string& path, const Json& record) {
   return out;
 }
 
+/// A text of a record; empty where there is none, or anything else.
+std::string text_at(const Json& record, const char* key) {
+  return record.is_object() && record.contains(key) && record.at(key).is_string() ? record.at(key).get<std::string>()
+                                                                                  : "";
+}
+
 std::string joined(const std::vector<std::string>& words) {
   std::string out;
   for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
@@ -161,17 +167,17 @@ RunHeader parse_run_file(std::string_view text, const std::string& path, KeptRes
       ++torn;
       continue;
     }
-    const std::string event = record->value("event", "");
+    const std::string event = text_at(*record, "event");
     if (event == "begin") {
       const RunHeader own = header_of(path, *record);
       if (header && !own.difference(*header).empty())
         foreign(path, "got two runs that differ in " + own.difference(*header));
       header = own;
     } else if (event == "case" && header) {
-      const auto wire = from_base64(record->value("result", ""));
+      const auto wire = from_base64(text_at(*record, "result"));
       if (!wire) foreign(path, "got a result that is no base64");
       const CaseResult result = from_wire(*wire);
-      const std::string how = record->value("how", "");
+      const std::string how = text_at(*record, "how");
       const checks::How as{how.find('s') != how.npos, how.find('e') != how.npos, how.find('p') != how.npos,
                            how.find('a') != how.npos, how.find('v') != how.npos, how.find('f') != how.npos};
       kept.add(result, as);
