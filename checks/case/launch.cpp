@@ -249,8 +249,8 @@ LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensor
     const RunningLaunch running;
     try {
       run_on(device, kernel, call, all);
-    } catch (const std::bad_alloc&) {  // not ours: a finding
-      throw Error("[kernel] it threw std::bad_alloc: there is not as much memory as it asked for");
+    } catch (const std::bad_alloc&) {  // of a library a finding
+      throw KernelWithoutMemory("[kernel] it threw std::bad_alloc: there is not as much memory as it asked for");
     }
   }
 

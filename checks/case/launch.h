@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "checks/define/op_def.h"
+#include "src/error.h"
 #include "src/launch_notes.h"
 #include "src/op_call.h"
 
@@ -76,6 +77,11 @@ struct LaunchCopies {
     GuardedTensor from, copy;
   };
   std::map<std::string, Copy> of;
+};
+
+/// A kernel threw std::bad_alloc.
+struct KernelWithoutMemory : Error {
+  using Error::Error;
 };
 
 /// Calls the kernel on copies of the tensors, on the host or the CUDA device, and compares memory before and after.
