@@ -53,7 +53,8 @@ TEST_P(CallHistory, IsNamedAndHonestKernelsAreNot) {
 }
 
 TEST(CallHistory, OfOneOpIsNotThatOfAnother) {  // threads of the first are at an end before the second is called
-  for (const json& one : checked("writes_later joins_its_thread")["cases"]) {
+  const json report = checked("writes_later joins_its_thread");
+  for (const json& one : report["cases"]) {
     if (one["op"] != "joins_its_thread") continue;
     EXPECT_NE(one["verdict"], "CRASH") << one["case"];
     EXPECT_NE(one["verdict"], "STRUCTURAL") << one["case"];
