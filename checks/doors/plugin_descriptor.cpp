@@ -68,7 +68,7 @@ class OpReader {
  private:
   /// Tensors and attributes share the keys of case names and the names of formulas.
   void claim(const std::string& name, const Place& place) {
-    static const std::set<std::string> kReserved = {"range", "cotangent", "layout", "seed", "pi", "with"};
+    static const std::set<std::string> kReserved = {"range", "cotangent", "layout", "seed", "pi", "inf", "with"};
     if (kReserved.contains(name)) place.fail("name, got '" + name + "', which is reserved");
     if (!names_.insert(name).second) place.fail("name, got '" + name + "' a second time");
   }

@@ -136,7 +136,7 @@ Dims small_dims(const OpSignature& signature) {
 /// A name that is neither in the dump nor of the formula's own is a mistake in the formula.
 void require_known(const TensorFile& dump, const reference::ParsedFormula& formula, const Names& names) {
   for (const std::string& name : names.read) {
-    if (name == "pi" || dump.find(name) != nullptr) continue;
+    if (name == "pi" || name == "inf" || dump.find(name) != nullptr) continue;
     std::vector<std::string> tensors;
     for (const NamedTensor& tensor : dump.tensors) tensors.push_back(tensor.name);
     const auto term = std::find_if(formula.terms.begin(), formula.terms.end(), [&](const FormulaTerm& t) {

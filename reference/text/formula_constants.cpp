@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 namespace ampcheck::reference {
 
@@ -33,6 +34,7 @@ class Constants {
     using K = FormulaConstant::Kind;
     const FormulaTerm& term = formula_.term(index);
     if (term.kind == Kind::number) return number(term);
+    if (term.kind == Kind::name && term.text == "inf") return {K::value, std::numeric_limits<double>::infinity()};
     const std::string text = text_of(index);
     if (text.empty()) return {};
     for (const char* name : kNamedConstants)

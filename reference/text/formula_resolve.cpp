@@ -75,7 +75,7 @@ class Resolver {
     for (const AttributeSpec& spec : signature.attributes)
       if (std::holds_alternative<double>(spec.default_value)) known_.insert(spec.name);
     for (const DimSpec& dim : signature.dims) known_.insert(dim.symbol);
-    known_.insert("pi");
+    known_.insert({"pi", "inf"});
   }
 
   void run() {

@@ -440,6 +440,23 @@ TEST(BallR9, WhatOverflowsToMinusInfinityIsZeroToExp) {
   EXPECT_NE(evaluate(exp(z - z * 2.0), {{x, {-big, 1}}}).flags[0], 0);
 }
 
+/// A mask of -infinity: what is masked is an exact 0 behind exp, and the rest keeps its bound. 1 / 0 is no such constant.
+TEST(BallR9, AnInfiniteConstantIsNoOverflow) {
+  Graph g;
+  const Expr x = g.input("x", {4}), seen = less(x, constant(g, 2));
+  const auto probabilities = [&](Expr masked) {
+    const Expr e = exp(where(seen, x, masked) - stop_gradient(max(x, 0)));
+    return evaluate(e / sum(e, 0), {{x, {1, 2, 3, 1}}});
+  };
+  const Out out = probabilities(constant(g, -kInf));
+  for (const int flag : out.flags) EXPECT_EQ(flag, 0);
+  EXPECT_EQ(out.v, (Values{0.5, 0, 0, 0.5}));
+  EXPECT_LT(out.r[1], 0x1p-126);
+  EXPECT_GT(out.r[0], 0);
+  EXPECT_LT(out.r[0], 20 * kU);
+  EXPECT_NE(probabilities(constant(g, -1) / constant(g, 0)).flags[0], 0);
+}
+
 /// exp(x - y) of numbers whose rounding is larger than they are apart: in range, but anything.
 TEST(BallR9, ARadiusWithoutABoundIsNoOverflow) {
   Graph g;

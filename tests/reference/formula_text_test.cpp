@@ -342,6 +342,7 @@ TEST(FormulaText, DecimalsAndFractionsAreExactInHundredDigits) {
   EXPECT_EQ(constants("y = 1/sqrt(2*pi) * x"), Names({"1/sqrt(2 pi)"}));
   EXPECT_EQ(constants("y = x * log(2)"), Names({"log(2)"}));
   EXPECT_EQ(constants("y = 1e-300 * x").size(), 1u);
+  EXPECT_EQ(constants("y = where(x > 0, x, -inf)"), Names({"0", "inf", "0"}));
 }
 
 TEST(FormulaText, NumbersDoNotFollowTheLocale) {
@@ -463,7 +464,7 @@ TEST(FormulaText, ListsAreBoundedTogether) {
 
 /// Words of formulas, and some that are none, with bars between them.
 constexpr const char* kWords =
-    "x|w|index|y|t|A|B|=|=|;|\n|(|)|(|)|,|+|-|*|/|@|^2|<|==|with|dx|dt|dy|0|1|-1|2|0.1|1e308|pi|axis=|#|exp(|sum(|"
+    "x|w|index|y|t|A|B|=|=|;|\n|(|)|(|)|,|+|-|*|/|@|^2|<|==|with|dx|dt|dy|0|1|-1|2|0.1|1e308|pi|inf|axis=|#|exp(|sum(|"
     "mean(|max(x, -1)|slice(|concat(|reshape(|transpose(|gather(|one_hot(index, 3)|arange(|size(x, 0)|given(w, |"
     "where(|matmul(|squeeze(|scatter_add(|unfold(|stop_gradient(|\xff|$|3x|y = x|t = x * x";
 

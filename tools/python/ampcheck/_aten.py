@@ -54,6 +54,12 @@ class Writer:
         self.as_written = as_written
         self._taken = set(taken)
         self.notes: list[str] = []
+        #: Of nodes that are inputs of the function: their names in the formula.
+        self.inputs: dict[Any, str] = {}
+        #: Of inputs that hold indices: into which extent.
+        self.indices: dict[str, Any] = {}
+        #: Free extents that need not be equal, but are, and that the formula takes for one.
+        self.ties: list[tuple[Any, Any]] = []
         self._lines: list[str] = []
         self._text: dict[Any, str] = {}  # of a node: what stands for it, safe between operators
         self._parts: dict[Any, list[str]] = {}  # of a node with several results
@@ -62,7 +68,7 @@ class Writer:
                                    if node.op == "placeholder" and node.name in inputs)
         for node in program.graph.nodes:
             if node.op == "placeholder" and node.name in inputs:
-                self._text[node] = inputs[node.name]
+                self._text[node] = self.inputs[node] = inputs[node.name]
 
     # ---- What rules use. ----
 
@@ -83,8 +89,10 @@ class Writer:
         for known, text in _KNOWN.items():
             if isinstance(value, float) and abs(value) == known:
                 return f"({'-' if value < 0 else ''}{text})"
-        if not math.isfinite(value):
+        if math.isnan(value):
             raise Refused(f"a constant {value}")
+        if math.isinf(value):
+            return "inf" if value > 0 else "(-inf)"
         # float() of a short decimal reads back as it; a longer one is exact as a decimal.
         text = f"{value!r}"
         if abs(value) < 1 and Fraction(text).denominator == 1:
@@ -177,6 +185,28 @@ class Writer:
             name = f"v{self._count}"
             if name not in self._taken:
                 return name
+
+    def index_of(self, name: str, extent: Any) -> None:
+        """The input holds indices into an axis of this extent."""
+        if str(self.indices.setdefault(name, extent)) != str(extent):
+            raise Refused(f"'{name}' as an index into two axes")
+
+    def tie(self, a: Any, b: Any) -> bool:
+        """Whether two free extents are equal at the examples: they are one dimension from now on, and the program is to be
+        written anew."""
+        if not (isinstance(a, torch.SymInt) and isinstance(b, torch.SymInt) and int(a.node.hint) == int(b.node.hint)):
+            return False
+        self.ties.append((a.node.expr, b.node.expr))
+        return True
+
+    def places_of(self, x: str, axis: int, rank: int, count: str) -> str:
+        """Where the first largest of each row stands, with its axis kept: of a row with a NaN where the first one stands."""
+        ones = ", ".join(count if i == axis else "1" for i in range(rank))
+        places = self.let(f"reshape(arange({count}), {ones})")
+        missing = self.let(f"(1 - ({x} == {x}))")
+        rest = self.let(f"where({missing} > 0, 0, {x})")
+        nan, largest = f"sum(first_max({missing}, {axis}) * {places}, {axis})", f"sum(first_max({rest}, {axis}) * {places}, {axis})"
+        return f"where(max({missing}, {axis}) > 0, {nan}, {largest})"
 
     def reduced(self, text: str, node: Any, source: Any, axes: list[int], keep: bool) -> str:
         """Reductions of the language keep their axes; torch's usually do not."""

@@ -72,6 +72,19 @@ def _cumprod(w: Writer, n: Any) -> str:
     return f"concat({', '.join(products)}, axis={axis})"
 
 
+def _each(w: Writer, source: Any, axis: int, places: tuple[Any, Any, Any]) -> str:
+    """Every step-th element: cut into blocks of a step, of which one is taken."""
+    shape = list(w.shape(source))
+    extent = shape[axis]
+    if not all(isinstance(e, int) for e in (extent, *places)):
+        raise Refused("a step over an extent that varies", by_extent=True)
+    begin, end = (min(max(e + extent if e < 0 else e, 0), extent) for e in places[:2])
+    step, count = places[2], -(-(end - begin) // places[2])
+    if count <= 0:
+        raise Refused("an empty slice")
+    return _taken(w, w.value(source), axis, begin, count, step, shape)
+
+
 @rule("slice.Tensor")
 def _slice(w: Writer, n: Any) -> str:
     source = n.args[0]
@@ -80,10 +93,10 @@ def _slice(w: Writer, n: Any) -> str:
     begin = n.args[2] if len(n.args) > 2 and n.args[2] is not None else 0
     end = n.args[3] if len(n.args) > 3 and n.args[3] is not None else extent
     step = n.args[4] if len(n.args) > 4 else 1
-    if step != 1:
-        raise Refused(f"the step {step}")
     if isinstance(end, int) and end >= 2**62:
         end = extent
+    if step != 1:
+        return _each(w, source, axis, (begin, end, step))
     if isinstance(begin, int) and isinstance(end, int) and end == 0:
         raise Refused("an empty slice")
     last = w.number(end)
@@ -100,13 +113,6 @@ def _select(w: Writer, n: Any) -> str:
     begin = w.number(at) if at >= 0 else f"{extent} - {-at}"
     one = f"slice({w.value(source)}, {axis}, {begin}, {begin} + 1)"
     return f"squeeze({one}, {axis})"
-
-
-@rule("embedding.default")
-def _embedding(w: Writer, n: Any) -> str:
-    if len(n.args) > 2 and n.args[2] >= 0:
-        raise Refused("padding_idx")
-    return f"gather({w.value(n.args[0])}, {w.value(n.args[1])})"
 
 
 @rule("constant_pad_nd.default")
@@ -167,20 +173,17 @@ def windows(w: Writer, text: str, shape: list[Any], kernel: list[int], stride: l
         tap = image
         for k in range(spatial):
             begin = at[k] * dilation[k]
-            tap = _taken(w, tap, 2 + k, begin, outputs[k], stride[k], extents, outputs, k)
+            tap = _taken(w, tap, 2 + k, begin, outputs[k], stride[k], [*extents[:2], *outputs[:k], *extents[2 + k:]])
         taps.append(tap)
     return taps, outputs
 
 
-def _taken(w: Writer, text: str, axis: int, begin: int, count: Any, stride: int, extents: list[Any], outputs: list[Any],
-           done: int) -> str:
-    """count elements from begin on, each stride-th."""
+def _taken(w: Writer, text: str, axis: int, begin: int, count: Any, stride: int, now: list[Any]) -> str:
+    """count elements from begin on, each stride-th, of a tensor of the extents `now`."""
     if stride == 1:
         return f"slice({text}, {axis}, {begin}, {begin} + {w.extent(count)})"
-    now = [*extents[:2], *outputs[:done], extents[axis], *extents[axis + 1:]]
-    if begin + count * stride > extents[axis]:  # the last block is cut short: fill it, nobody reads the filling
-        missing = begin + count * stride - extents[axis]
-        text = padded(w, text, now, axis, 0, missing, "0")
+    if begin + count * stride > now[axis]:  # the last block is cut short: fill it, nobody reads the filling
+        text = padded(w, text, now, axis, 0, begin + count * stride - now[axis], "0")
     block = f"slice({text}, {axis}, {begin}, {begin + count * stride})"
     cut = [w.extent(e) for e in now[:axis]] + [str(count), str(stride)] + [w.extent(e) for e in now[axis + 1:]]
     return f"squeeze(slice(reshape({block}, {', '.join(cut)}), {axis + 1}, 0, 1), {axis + 1})"
@@ -256,6 +259,20 @@ def _pooling(w: Writer, n: Any, spatial: int) -> tuple[list[int], list[int], lis
     return kernel, stride, padding
 
 
+def _ceil_extra(extents: list[Any], window: tuple[list[int], list[int], list[int]], dilation: list[int]) -> list[int]:
+    """ceil_mode: how far the last window of each axis reaches beyond the padding. It begins inside the image or its left
+    padding (torch's pooling_output_shape)."""
+    out = []
+    for extent, k, stride, padding, apart in zip(extents, *window, dilation):
+        if not isinstance(extent, int):
+            raise Refused("ceil_mode over an extent that varies", by_extent=True)
+        reach = extent + 2 * padding - apart * (k - 1) - 1
+        count = -(-reach // stride) + 1
+        count -= (count - 1) * stride >= extent + padding
+        out.append(max((count - 1) * stride - reach, 0))
+    return out
+
+
 def _max_inside(w: Writer, n: Any, window: tuple[list[int], list[int], list[int], list[int]]) -> list[str]:
     """A dilated window may leave the edge out: where a tap lies outside, the one in the middle, which never does, stands for
     it and changes no maximum."""
@@ -278,19 +295,21 @@ def _max_pool(spatial: int) -> Any:
     def write(w: Writer, n: Any) -> list[str]:
         kernel, stride, padding = _pooling(w, n, spatial)
         dilation = each(n.args[4] if len(n.args) > 4 else None, spatial, 1)
-        if len(n.args) > 5 and n.args[5]:
-            raise Refused("ceil_mode=True")
         text, extents = w.value(n.args[0]), list(w.shape(n.args[0]))
-        if any(p and d > 1 for p, d in zip(padding, dilation)):
+        ceil = len(n.args) > 5 and n.args[5]
+        extra = _ceil_extra(extents[2:], (kernel, stride, padding), dilation) if ceil else [0] * spatial
+        if any((p or e) and d > 1 for p, e, d in zip(padding, extra, dilation)):
+            if any(extra):
+                raise Refused("ceil_mode=True of a dilated window")
             return _max_inside(w, n, (kernel, stride, padding, dilation))
         for k in range(spatial):  # a window that reaches outside holds the edge: repeating it changes no maximum
-            if padding[k]:
+            if padding[k] or extra[k]:
                 text = w.let(text)
                 last = w.extent(extents[2 + k])
                 first = [f"slice({text}, {2 + k}, 0, 1)"] * padding[k]
-                behind = [f"slice({text}, {2 + k}, {last} - 1, {last})"] * padding[k]
+                behind = [f"slice({text}, {2 + k}, {last} - 1, {last})"] * (padding[k] + extra[k])
                 text = f"concat({', '.join([*first, text, *behind])}, axis={2 + k})"
-                extents[2 + k] = extents[2 + k] + 2 * padding[k]
+                extents[2 + k] = extents[2 + k] + 2 * padding[k] + extra[k]
         taps, _ = windows(w, text, extents, kernel, stride, [0] * spatial, dilation)
         shape = w.extents(next(u for u in n.users if u.args[1] == 0))
         one = ", ".join(f"reshape({tap}, {shape}, 1)" for tap in taps)
@@ -306,14 +325,28 @@ rule("max_pool3d_with_indices.default")(_max_pool(3))
 def _avg_pool(spatial: int) -> Any:
     def write(w: Writer, n: Any) -> str:
         kernel, stride, padding = _pooling(w, n, spatial)
-        if len(n.args) > 4 and n.args[4]:
-            raise Refused("ceil_mode=True")
-        if any(padding) and len(n.args) > 5 and not n.args[5]:
-            raise Refused("count_include_pad=False")
+        counts_padding = len(n.args) <= 5 or n.args[5]
+        shape, ones = list(w.shape(n.args[0])), [1] * spatial
+        ceil = len(n.args) > 4 and n.args[4]
+        extra = _ceil_extra(shape[2:], (kernel, stride, padding), ones) if ceil else [0] * spatial
+
+        def taps(text: str, extents: list[Any], edge: str) -> str:
+            for k in range(spatial):
+                if padding[k]:
+                    text = padded(w, text, extents, 2 + k, padding[k], padding[k], edge)
+                    extents[2 + k] = extents[2 + k] + 2 * padding[k]
+                if extra[k]:
+                    text = padded(w, text, extents, 2 + k, 0, extra[k], "0")
+                    extents[2 + k] = extents[2 + k] + extra[k]
+            return " + ".join(windows(w, text, extents, kernel, stride, [0] * spatial, ones)[0])
+
+        total = taps(w.value(n.args[0]), list(shape), "0")
         if len(n.args) > 6 and n.args[6] is not None:
-            raise Refused("divisor_override")
-        taps, _ = windows(w, w.value(n.args[0]), list(w.shape(n.args[0])), kernel, stride, padding, [1] * spatial)
-        return f"(({' + '.join(taps)}) / {math.prod(kernel)})"
+            return f"(({total}) / {w.number(n.args[6])})"
+        if not any(extra) and (counts_padding or not any(padding)):
+            return f"(({total}) / {math.prod(kernel)})"
+        image = [1, 1, *shape[2:]]
+        return f"(({total}) / ({taps(block(w, image, '1'), image, '1' if counts_padding else '0')}))"
 
     return write
 

@@ -18,7 +18,8 @@ for _name, _text in {
     "tanh.default": "tanh({0})", "erf.default": "erf({0})", "sin.default": "sin({0})", "cos.default": "cos({0})",
     "sqrt.default": "sqrt({0})", "rsqrt.default": "rsqrt({0})",
     "sigmoid.default": "sigmoid({0})", "abs.default": "abs({0})", "neg.default": "(-{0})",
-    "reciprocal.default": "(1 / {0})", "logical_not.default": "(1 - {0})", "isnan.default": "(1 - ({0} == {0}))",
+    "reciprocal.default": "(1 / {0})", "logical_not.default": "(1 - {0})",
+    "bitwise_not.default": "(1 - {0})", "isnan.default": "(1 - ({0} == {0}))",
     "alias.default": "{0}", "clone.default": "{0}", "detach.default": "stop_gradient({0})",
     "_assert_tensor_metadata.default": "{0}", "lift_fresh_copy.default": "{0}",
 }.items():
@@ -36,20 +37,41 @@ def _binary(sign: str) -> Any:
     return write
 
 
-for _name, _sign in {"add": "+", "sub": "-", "mul": "*"}.items():
+def _mask(w: Writer, n: Any) -> Any:
+    """The condition of where(condition, 0, -infinity): what is added to scores to mask them."""
+    if getattr(n, "op", "") != "call_function" or not str(n.target).startswith("aten.where"):
+        return None
+    return n.args[0] if _constant(n.args[1], lambda v: v == 0) and _constant(n.args[2], lambda v: v == -math.inf) else None
+
+
+@rule("add.Tensor")
+def _add(w: Writer, n: Any) -> str:
+    """A mask that is added is a choice: an infinity in a sum would open the interval of all its terms."""
+    for mask, other in ((n.args[1], n.args[0]), (n.args[0], n.args[1])):
+        condition = _mask(w, mask)
+        if condition is not None and n.kwargs.get("alpha", 1) == 1:
+            return f"where({w.value(condition)}, {w.value(other)}, (-inf))"
+    return _binary("+")(w, n)
+
+
+rule("add.Scalar")(_binary("+"))
+for _name, _sign in {"sub": "-", "mul": "*"}.items():
     rule(f"{_name}.Tensor", f"{_name}.Scalar")(_binary(_sign))
 for _name, _sign in {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}.items():
     rule(f"{_name}.Tensor", f"{_name}.Scalar")(_binary(_sign))
 rule("logical_and.default", "bitwise_and.Tensor")(_binary("*"))
 
 
+@rule("logical_or.default", "bitwise_or.Tensor")
+def _or(w: Writer, n: Any) -> str:
+    return f"maximum({w.value(n.args[0])}, {w.value(n.args[1])})"
+
+
+
+
 @rule("eq.Tensor", "eq.Scalar")
 def _eq(w: Writer, n: Any) -> str:
-    x = w.value(n.args[0])
-    if n.args[1] == -math.inf:  # torch's attention looks for rows that are masked whole: without a mask there are none
-        x = w.let(x)
-        return f"({x} < {x})"
-    return f"({x} == {w.value(n.args[1])})"
+    return f"({w.value(n.args[0])} == {w.value(n.args[1])})"
 
 
 @rule("div.Tensor", "div.Scalar")
@@ -59,6 +81,9 @@ def _div(w: Writer, n: Any) -> str:
 
 @rule("ne.Tensor", "ne.Scalar")
 def _ne(w: Writer, n: Any) -> str:
+    ignored = _index.ignores_some(w, n) if _index.is_integer(n.args[0]) else None
+    if ignored is not None:
+        return ignored
     return f"(1 - ({w.value(n.args[0])} == {w.value(n.args[1])}))"
 
 
@@ -72,8 +97,23 @@ def _minimum(w: Writer, n: Any) -> str:
     return f"minimum({w.value(n.args[0])}, {w.value(n.args[1])})"
 
 
+def _is_nan_of(condition: Any) -> Any:
+    """What isnan() is asked of; None for another condition."""
+    return condition.args[0] if str(condition.target).startswith("aten.isnan") else None
+
+
+def _constant(n: Any, holds: Any) -> bool:
+    """Whether a node is a number of which this holds."""
+    value = n.args[0] if str(getattr(n, "target", "")).startswith("aten.scalar_tensor") else n
+    return isinstance(value, float) and bool(holds(value))
+
+
 @rule("where.self")
 def _where(w: Writer, n: Any) -> str:
+    if _index.is_integer(n):  # of indices: see index_input()
+        return w.value(n.args[1])
+    if _is_nan_of(n.args[0]) is not None and _constant(n.args[1], math.isnan):  # NaN where another tensor has it
+        return f"where({w.value(n.args[0])}, {w.value(_is_nan_of(n.args[0]))}, {w.value(n.args[2])})"
     return f"where({w.value(n.args[0])}, {w.value(n.args[1])}, {w.value(n.args[2])})"
 
 
@@ -133,6 +173,13 @@ def _pow(w: Writer, n: Any) -> str:
     return f"pow({x}, {w.number(exponent)})"
 
 
+@rule("xlogy.Tensor")
+def _xlogy(w: Writer, n: Any) -> str:
+    """x log(y), and 0 where x is 0."""
+    x = w.let(w.value(n.args[0]))
+    return f"where({x} == 0, 0, {x} * log({w.value(n.args[1])}))"
+
+
 @rule("pow.Tensor_Tensor")
 def _pow_tensor(w: Writer, n: Any) -> str:
     return f"pow({w.value(n.args[0])}, {w.value(n.args[1])})"
@@ -154,6 +201,8 @@ def _to_copy(w: Writer, n: Any) -> str:
 
 @rule("scalar_tensor.default")
 def _scalar(w: Writer, n: Any) -> str:
+    if _constant(n, math.isnan) and all(_is_nan_of(u.args[0]) is not None for u in n.users if "where" in str(u.target)):
+        return ""  # _where() has another word for it
     return w.number(n.args[0])
 
 
@@ -341,4 +390,4 @@ def _batch_norm_of_batch(w: Writer, n: Any) -> list[str]:
     return [w.let(f"({out})"), mean, inverse, "", ""]
 
 
-from . import _aten_moves as _aten_moves  # noqa: E402  (more rules)
+from . import _aten_index as _index  # noqa: E402  (more rules)

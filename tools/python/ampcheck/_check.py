@@ -146,6 +146,8 @@ def _outputs(asked: Request, call: Call, examples: list[Any], names: Sequence[st
         dtype = asked.frame.dtype(value)
         if dtype == "fp64" and storage != "fp64":
             asked.notes.append(f"result '{name}' is fp64; it is judged as {storage}")
+        if dtype in ("i64", "i32"):  # fp32 has all whole numbers up to 2^24, and no case is larger
+            dtype = "fp32"
         out.append((name, storage if dtype == "fp64" else dtype))
     return out
 
@@ -200,6 +202,7 @@ def make_plan(asked: Request, formula: str, *, outputs: Sequence[str] | None, ba
         axes, limits = _dims(dims, asked.tensors)
         taken = {t.name for t in asked.tensors} | set(asked.attributes) | set(re.findall(r"[A-Za-z_]\w*", formula))
         known = _describe.name_dims(asked.tensors, axes, taken)
+        _describe.find_index_dims(asked.tensors, formula)
     else:
         known, limits = dict(extents[0]), _dims(dims, asked.tensors)[1]
     for symbol in limits:

@@ -98,6 +98,19 @@ def name_dims(tensors: Sequence[Tensor], given: Mapping[str, str], taken: set[st
     return {final[symbol]: extents[symbol] for symbol in final}
 
 
+def find_index_dims(tensors: Sequence[Tensor], formula: str) -> None:
+    """Of inputs of indices the dimension that they count, where the formula says it: gather(table, index) or
+    one_hot(index, V)."""
+    named = {tensor.name: tensor for tensor in tensors}
+    for table, index in re.findall(r"\bgather\(\s*(\w+)\s*,\s*(\w+)\s*\)", formula):
+        if index in named and table in named and named[table].symbols:
+            named[index].index_dim = named[table].symbols[0]
+    symbols = {symbol for tensor in tensors for symbol in tensor.symbols}
+    for index, symbol in re.findall(r"\bone_hot\(\s*(\w+)\s*,\s*(\w+)\s*\)", formula):
+        if index in named and symbol in symbols:
+            named[index].index_dim = symbol
+
+
 def _samples(extents: Mapping[str, int], limits: Mapping[str, Dim], tensors: Sequence[Tensor],
              draw: random.Random | None = None) -> list[dict[str, int]]:
     """Three shapes: small and all different, in between, and the caller's, made smaller where it is large."""

@@ -19,7 +19,7 @@ _VECTORS = re.compile(r"^(w|b|weight|bias|gamma|beta|scale|shift|gain)$", re.IGN
 
 def _names_of_formula(formula: str, attributes: set[str]) -> list[str]:
     """The names that a formula reads and does not define, in its order, without functions."""
-    known = set(_describe.statements(formula)) | attributes | {"pi", "with", "axis", "reversed", "stride", "padding"}
+    known = set(_describe.statements(formula)) | attributes | {"pi", "inf", "with", "axis", "reversed", "stride", "padding"}
     text = re.sub(r"#.*|\b\d[\w.]*(?:(?<=[eE])[-+]\d+)?", "", formula)  # no comments, no numbers
     names = re.findall(r"[A-Za-z_]\w*(?!\w*\s*\()", text)
     return [n for n in dict.fromkeys(names) if n not in known]

@@ -49,6 +49,7 @@ class Trace:
     symbols: list[list[str]]  # of each tensor argument
     notes: list[str] = field(default_factory=list)
     forms: list[str] = field(default_factory=list)
+    indices: dict[str, str] = field(default_factory=dict)  # inputs that hold indices: the symbol of the axis
 
 
 #: How many leading axes of a tensor with at least three are free, in the order of the tries: windows of images need
@@ -156,10 +157,38 @@ def _written(program: Any, arguments: Sequence[Any], names: Sequence[str], taken
     what = (program, dict(zip(tensors, tensor_names)), of_symbol, as_written, set(names) | set(trace.extents))
     writer = Writer(*what)
     trace.formula, trace.outputs = writer.write()
+    if writer.ties:
+        for kept, other in writer.ties:
+            _merge(of_symbol, kept, other, trace)
+        writer = Writer(*what)
+        trace.formula, trace.outputs = writer.write()
     trace.notes += writer.notes
+    for name, extent in writer.indices.items():
+        trace.indices[name] = _symbol_of(extent, of_symbol, trace)
     if writer.has_alternative:
         trace.forms.append(Writer(*what, alternative=True).write()[0])
     return trace
+
+
+def _merge(of_symbol: dict[Any, str], kept: Any, other: Any, trace: Trace) -> None:
+    """Both extents by one symbol."""
+    old, new = of_symbol[other], of_symbol[kept]
+    if old == new:
+        return
+    of_symbol.update({expression: new for expression, symbol in of_symbol.items() if symbol == old})
+    trace.symbols = [[new if symbol == old else symbol for symbol in own] for own in trace.symbols]
+    del trace.extents[old], trace.limits[old]
+
+
+def _symbol_of(extent: Any, of_symbol: dict[Any, str], trace: Trace) -> str:
+    """The dimension that an index counts: one of the inputs has it."""
+    if isinstance(extent, int):
+        found = next((s for s, n in trace.extents.items() if n == extent and trace.limits[s] == fixed(n)), None)
+    else:
+        found = of_symbol.get(extent.node.expr)
+    if found is None:
+        raise Refused(f"[reference] got an index into an axis of {extent}, which no input has; want reference= as a formula")
+    return found
 
 
 def plan_of_reference(asked: Request, reference: Callable[..., Any], *, rounding: str, dims: Any,
@@ -282,6 +311,8 @@ def symbols_of(asked: Request, trace: Trace) -> list[list[str]]:
                 twin = next(f"{symbol}_{k}" for k in range(2, 99) if f"{symbol}_{k}" not in trace.extents)
                 trace.extents[twin], trace.limits[twin] = trace.extents[symbol], fixed(trace.extents[symbol])
                 own[i] = twin
+    for tensor in asked.tensors:
+        tensor.index_dim = trace.indices.get(tensor.name)
     return out
 
 

@@ -12,7 +12,7 @@ import statistics
 import sys
 from typing import Any
 
-from . import serve
+from . import serve, verify
 from ._core import UsageError
 
 _MUTANT = """
@@ -144,8 +144,7 @@ def main(argv: list[str] | None = None) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     try:
-        import torch  # noqa: F401  once, not in every child
-
+        verify.warm()
         return run(args)
     except UsageError as error:
         print(f"ampcheck: {error}", file=sys.stderr)

@@ -182,7 +182,7 @@ def main(argv: list[str] | None = None) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     try:
-        import torch  # noqa: F401  once, not in every child
+        verify.warm()
     except ImportError as error:
         print(f"ampcheck: {error}", file=sys.stderr)
         return 6
