@@ -78,6 +78,7 @@ constexpr Plan kQuick = {2, 6, 1, 3, 2, 2, 5, 2, 2100, 1 << 16};
 constexpr Plan kStandard = {3, 28, 3, 16, 5, 8, 24, 6, 9000, 1 << 18};
 constexpr Plan kAll = {3, kNoEnd, kNoEnd, kNoEnd, kNoEnd, kNoEnd, kNoEnd, kNoEnd, 70000, 1 << 22};
 constexpr std::int64_t kMostTensor = 1 << 20, kMostWork = 1 << 24;  ///< whatever an op's fixed extents are
+constexpr std::int64_t kHuge = 1 << 23;  ///< an op whose smallest case lies beyond those has a few cases up to here
 constexpr std::size_t kFloors = 4, kTilePairs = 2;
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kAbove16Bits = (1 << 16) + 1;
@@ -125,8 +126,15 @@ class CaseList {
     if (std::any_of(standard_.begin(), standard_.end(), [&](const OpCall& c) { return fits(c, plan_.tensor); })) return;
     const auto smallest = std::min_element(standard_.begin(), standard_.end(),
                                            [](const OpCall& a, const OpCall& b) { return work_of(a) < work_of(b); });
-    plan_.tensor = std::max(plan_.tensor, std::min(largest_tensor(*smallest), kMostTensor));
-    plan_.work = std::max(plan_.work, std::min(work_of(*smallest), kMostWork));
+    const std::int64_t tensor = largest_tensor(*smallest), work = work_of(*smallest);
+    if (tensor > kMostTensor && tensor <= kHuge && work <= kHuge) {
+      plan_ = kQuick;
+      plan_.tensor = tensor;
+      plan_.work = work;
+      return;
+    }
+    plan_.tensor = std::max(plan_.tensor, std::min(tensor, kMostTensor));
+    plan_.work = std::max(plan_.work, std::min(work, kMostWork));
   }
 
   std::int64_t largest_tensor(const OpCall& call) const {

@@ -18,12 +18,17 @@ namespace {
 
 using Bits = std::vector<std::byte>;
 
+constexpr std::int64_t kFewestInARow = 20, kMostMoved = std::int64_t{1} << 26;  ///< elements of all calls in a row
+
 /// Tensors of forward calls, which stay where they are from call to call.
 class Place {
  public:
   explicit Place(CaseRun& run) : run_(run), pristine_(run.forward_tensors(run.reference.inputs(), 0)) {
     for (const auto& [name, tensor] : pristine_.read) tensors_.emplace(name, tensor.clone());
     for (const auto& [name, tensor] : pristine_.write) tensors_.emplace(name, tensor.clone());
+    std::int64_t elements = 0;
+    for (const auto& [name, tensor] : tensors_) elements += tensor.view().count();
+    in_a_row_ = std::clamp(kMostMoved / std::max<std::int64_t>(elements, 1), kFewestInARow, kCallsInARow);
     call_.attributes = &run.call.attributes;
     call_.cancel = run.options.cancel;
     for (const auto& [name, tensor] : tensors_) call_.tensors.emplace_back(name, tensor.view());
@@ -39,13 +44,14 @@ class Place {
   }
   /// How many calls in a row leave the same bits; those of a kernel that overwrites or adds differ rightly.
   std::int64_t equal_calls(const NamedValues& inputs) {
-    if (!pristine_.in_place.empty() || !run_.op.signature.launch.accumulates.empty()) return kCallsInARow;
+    if (!pristine_.in_place.empty() || !run_.op.signature.launch.accumulates.empty()) return in_a_row_;
     take(inputs);
     std::vector<std::string> written;
     for (const Written& output : run_.outputs) written.push_back(output.name);
     const RunningLaunch running;
-    return run_.op.kernel.host->equal_calls(call_, written, kCallsInARow);
+    return run_.op.kernel.host->equal_calls(call_, written, in_a_row_);
   }
+  std::int64_t in_a_row() const { return in_a_row_; }
   /// What lies there now.
   Bits bits() const {
     Bits out;
@@ -83,6 +89,7 @@ class Place {
 
   CaseRun& run_;
   LaunchTensors pristine_;
+  std::int64_t in_a_row_ = 0;
   std::map<std::string, GuardedTensor> tensors_;
   kernels::KernelCall call_;
 };
@@ -139,7 +146,7 @@ class History {
     seen.emplace_back(&b_, here_.call(b_));
     for (const NamedValues* inputs : std::initializer_list<const NamedValues*>{&c_, &mixed, &turned, &a_, &b_})
       seen.emplace_back(inputs, there_.call(*inputs));
-    bool odd = failed || seen.front().second != here_.bits_of(launched) || there_.equal_calls(a_) < kCallsInARow;
+    bool odd = failed || seen.front().second != here_.bits_of(launched) || there_.equal_calls(a_) < there_.in_a_row();
     for (std::size_t i = 0; i < seen.size(); ++i)
       for (std::size_t j = 0; j < i; ++j)
         odd |= (*seen[i].first == *seen[j].first) != (seen[i].second == seen[j].second);
@@ -168,7 +175,7 @@ class History {
              "get an earlier result";
     anew();
     const std::int64_t equal = there_.equal_calls(a_);
-    if (equal == kCallsInARow) return std::nullopt;
+    if (equal == there_.in_a_row()) return std::nullopt;
     anew();
     if (there_.equal_calls(a_) != equal) return std::nullopt;  // by chance: AC404
     return fmt::format(

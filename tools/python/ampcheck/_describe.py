@@ -24,6 +24,8 @@ _SIZE = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "e4m3fn": 1, "e5m2": 1}
 _MOST_ELEMENTS = 12000
 #: Product of all extents of a case, which bounds the work of a contraction (checks/data/regime_cases.cpp).
 _MOST_WORK = 1 << 18
+#: The same of the first case, where calls are repeated thousands of times (checks/judge/call_history.h).
+_SMALL_WORK = 1 << 14
 
 
 @dataclass
@@ -134,9 +136,11 @@ def _samples(extents: Mapping[str, int], limits: Mapping[str, Dim], tensors: Seq
         return max(math.prod(sample[symbol] for symbol in tensor.symbols) for tensor in tensors)
 
     floor = {s: fit(s, 1) for s in extents}
-    most = max(_MOST_ELEMENTS, 4 * largest(floor))
-    work = max(_MOST_WORK, 64 * math.prod(floor.values()))
-    for sample in (small, middle, own):
+    smallest = largest(floor)
+    most = max(_MOST_ELEMENTS, smallest * (4 if smallest <= 1 << 18 else 1))
+    least = math.prod(floor.values())
+    for sample, work in ((small, max(_SMALL_WORK, 2 * least)), (middle, max(_MOST_WORK, 16 * least)),
+                         (own, max(_MOST_WORK, 16 * least))):
         while largest(sample) > most or math.prod(sample.values()) > work:
             symbol = max(sample, key=lambda s: sample[s] if fit(s, sample[s] // 2) < sample[s] else 0)
             if fit(symbol, sample[symbol] // 2) >= sample[symbol]:

@@ -4,6 +4,7 @@ and a benchmark's images are large."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 
 #: Extents beyond it become smaller where the reference takes that.
 _MOST = 40
+#: Windows with more taps and places than that make a case slow.
+_MOST_WORK = 1 << 19
 
 
 def _with_extent(x: Any, old: int, new: int, first: int) -> Any:
@@ -45,4 +48,31 @@ def shrunk(reference: Callable[..., Any], arguments: Sequence[Any], inputs: int,
                     continue
                 now = trial
                 break
+        return _cheaper(reference, now, inputs, tied)
+
+
+def _work(y: Any, arguments: Sequence[Any], channels: int) -> int:
+    """Places of the result times taps of the largest window: what a formula lists for each channel of an image."""
+    results = [t for t in (y if isinstance(y, (tuple, list)) else [y]) if isinstance(t, torch.Tensor)]
+    places = max((math.prod(t.shape[2:]) for t in results), default=1)
+    taps = max((math.prod(x.shape[2:]) for x in arguments if isinstance(x, torch.Tensor)), default=1)
+    return places * taps * channels
+
+
+def _cheaper(reference: Callable[..., Any], now: list[Any], inputs: int, tied: set[int]) -> list[Any]:
+    """Images that a large window meets become smaller still, the largest extent first."""
+    stuck: set[int] = set()
+    channels = max((x.shape[1] for x in now[:inputs] if isinstance(x, torch.Tensor) and x.ndim > 2 and x.shape[1] in tied),
+                   default=1)
+    while _work(reference(*now), now[inputs:], channels) > _MOST_WORK:
+        extents = {n for x in now[:inputs] if isinstance(x, torch.Tensor) for n in x.shape[2:] if n > 1} - stuck
+        if not extents:
+            break
+        extent = max(extents)
+        trial = [*(_with_extent(x, extent, -(-extent // 2), 2) for x in now[:inputs]), *now[inputs:]]
+        try:
+            reference(*trial)
+            now = trial
+        except Exception:
+            stuck.add(extent)
     return now

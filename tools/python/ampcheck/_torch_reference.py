@@ -53,17 +53,23 @@ class Trace:
 
 
 #: How many leading axes of a tensor with at least three are free, in the order of the tries: windows of images need
-#: extents that are known. Tensors with fewer axes are free until the last try.
-_FREE_AXES = (99, 2, 1, 0)
+#: extents that are known. Tensors with fewer axes are free until the last tries: _BATCH frees the first axis of the first
+#: tensor alone, as filters of groups want it.
+_BATCH = -1
+_FREE_AXES = (99, 2, 1, _BATCH, 0)
 
 
 def export(module: torch.nn.Module, arguments: Sequence[Any], free: int) -> Any:
     """The program in core ATen. Extents that it needs come out fixed, all others of the first `free` axes free."""
     auto = torch.export.Dim.AUTO
 
+    first = next((x for x in arguments if isinstance(x, torch.Tensor)), None)
+
     def dims(x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
             return None
+        if free == _BATCH:
+            return {0: auto} if x is first and x.ndim else {}
         return {axis: auto for axis in range(x.ndim) if free and (x.ndim < 3 or axis < free)}
 
     with warnings.catch_warnings(), torch.no_grad():
@@ -109,8 +115,8 @@ def _dimensions(program: Any, names: Sequence[str], taken: set[str]) -> tuple[di
             own.append(symbol)
         trace.symbols.append(own)
     for own in trace.symbols:
-        if len(set(own)) != len(own):  # a square input: one symbol would stand twice in it
-            for symbol in set(own):
+        for symbol in set(own):
+            if own.count(symbol) > 1:  # a square input: one symbol would stand twice in it
                 trace.limits[symbol] = fixed(trace.extents[symbol])
     return of_symbol, trace
 
@@ -308,7 +314,7 @@ def symbols_of(asked: Request, trace: Trace) -> list[list[str]]:
     for own in out:
         for i, symbol in enumerate(own):
             if symbol in own[:i]:
-                twin = next(f"{symbol}_{k}" for k in range(2, 99) if f"{symbol}_{k}" not in trace.extents)
+                twin = next(f"{symbol}_{k}" for k in range(2, 99) if f"{symbol}_{k}" not in own)
                 trace.extents[twin], trace.limits[twin] = trace.extents[symbol], fixed(trace.extents[symbol])
                 own[i] = twin
     for tensor in asked.tensors:
