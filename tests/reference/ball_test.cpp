@@ -440,7 +440,8 @@ TEST(BallR9, WhatOverflowsToMinusInfinityIsZeroToExp) {
   EXPECT_NE(evaluate(exp(z - z * 2.0), {{x, {-big, 1}}}).flags[0], 0);
 }
 
-/// A mask of -infinity: what is masked is an exact 0 behind exp, and the rest keeps its bound. 1 / 0 is no such constant.
+/// A mask of -infinity: what is masked is an exact 0 behind exp, and the rest keeps its bound. 1 / 0 is no such
+/// constant.
 TEST(BallR9, AnInfiniteConstantIsNoOverflow) {
   Graph g;
   const Expr x = g.input("x", {4}), seen = less(x, constant(g, 2));

@@ -194,7 +194,7 @@ class Writer:
     def tie(self, a: Any, b: Any) -> bool:
         """Whether two free extents are equal at the examples: they are one dimension from now on, and the program is to be
         written anew."""
-        if not (isinstance(a, torch.SymInt) and isinstance(b, torch.SymInt) and int(a.node.hint) == int(b.node.hint)):
+        if not (isinstance(a, torch.SymInt) and isinstance(b, torch.SymInt) and a.node.hint == b.node.hint):
             return False
         self.ties.append((a.node.expr, b.node.expr))
         return True
@@ -205,8 +205,11 @@ class Writer:
         places = self.let(f"reshape(arange({count}), {ones})")
         missing = self.let(f"(1 - ({x} == {x}))")
         rest = self.let(f"where({missing} > 0, 0, {x})")
-        nan, largest = f"sum(first_max({missing}, {axis}) * {places}, {axis})", f"sum(first_max({rest}, {axis}) * {places}, {axis})"
-        return f"where(max({missing}, {axis}) > 0, {nan}, {largest})"
+
+        def first(of: str) -> str:
+            return f"sum(first_max({of}, {axis}) * {places}, {axis})"
+
+        return f"where(max({missing}, {axis}) > 0, {first(missing)}, {first(rest)})"
 
     def reduced(self, text: str, node: Any, source: Any, axes: list[int], keep: bool) -> str:
         """Reductions of the language keep their axes; torch's usually do not."""

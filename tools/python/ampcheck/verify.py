@@ -60,8 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sandbox", action="store_true", help="in a process without network, that reads the files of the "
                         "problem and of Python alone (Landlock and seccomp; Linux)")
     parser.add_argument("--sandboxed", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--jobs", type=int, default=1, help="cases at a time (1: the calls of the solution come in the same order "
-                        "each time; 0: one for each core)")
+    parser.add_argument("--jobs", type=int, default=1, help="cases at a time (1, so that the calls of the "
+                        "solution come in the same order each time; 0: one for each core)")
     return parser
 
 
