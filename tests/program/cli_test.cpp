@@ -94,6 +94,12 @@ TEST(Cli, CheckJsonKeepsItsSchema) {
   EXPECT_FALSE(contains(run.out, "null")) << "a bare NaN or infinity would be null";
 }
 
+TEST(Cli, TrainTakesANetByItsNameAsTheOtherCommandsDo) {
+  const ProgramResult word = ampcheck("train conv --steps 1 --shadow off --json");
+  EXPECT_EQ(word.exit_code, 0) << word.err;
+  EXPECT_TRUE(contains(word.out, "\"model\": \"conv\"")) << word.out.substr(0, 300);
+}
+
 TEST(Cli, UsageErrorsAreTwoAndNameTheNearestWord) {
   const struct {
     const char *arguments, *wanted;
@@ -124,6 +130,9 @@ TEST(Cli, UsageErrorsAreTwoAndNameTheNearestWord) {
       {"check relu --memory x", "want a size, as 8GB or 500MB"},
       {"check relu --memory 0", "want a size, as 8GB or 500MB"},
       {"check relu --time-budget 0", "[--time-budget] got '0'"},
+      {"train mlpp", "[train] got 'mlpp', want mlp, conv, transformer, tutorial or a net's FILE.toml"},
+      {"train mlp --model conv", "[--model] got 'conv' beside 'mlp', want one of them"},
+      {"train nothing.toml", "got no 'nothing.toml'"},
       {"train --scaler tourch", "[--scaler] got 'tourch' (did you mean 'torch'?), want "},
   };
   for (const auto& error : kErrors) {

@@ -3,7 +3,9 @@
 #include "tools/choose/options.h"
 
 #include <algorithm>
+#include <filesystem>
 
+#include "checks/train/net.h"
 #include "src/suggestion.h"
 #include "tools/choose/command_line.h"
 #include "tools/choose/command_table.h"
@@ -139,10 +141,29 @@ const CLI::App& command_named(const CommandLine& line, const std::string& name) 
   return *line.app.get_subcommand(name);
 }
 
+/// `train mlp`: a net that comes with the program instead of a file, as the other commands take it.
+void take_model_word(const CLI::App& command, TrainOptions& train) {
+  const auto nets = checks::train::nets();
+  const bool known =
+      std::any_of(nets.begin(), nets.end(), [&](const checks::train::NetInfo& net) { return net.name == train.config; });
+  if (known) {
+    if (command.get_option("--model")->count() > 0)
+      throw UsageError("[--model] got '" + train.model + "' beside '" + train.config + "', want one of them");
+    train.model = train.config;
+    train.config.clear();
+  } else if (!train.config.ends_with(".toml") && !std::filesystem::exists(train.config)) {
+    throw UsageError("[train] got '" + train.config + "', want mlp, conv, transformer, tutorial or a net's FILE.toml");
+  }
+}
+
 /// Settings in the file of a net that is trained, or whose memory is asked for.
 void take_file_settings(CommandLine& line, const std::string& verb) {
-  if (verb == "train" && !line.options<TrainOptions>().config.empty())
-    take_settings(command_named(line, "train"), command_named(line, "train"), line.options<TrainOptions>().config);
+  TrainOptions& train = line.options<TrainOptions>();
+  if (verb == "train" && !train.config.empty()) {
+    take_model_word(command_named(line, "train"), train);
+    if (!train.config.empty())
+      take_settings(command_named(line, "train"), command_named(line, "train"), train.config);
+  }
   if (verb == "diagnose")
     for (const std::string& word : line.options<DiagnoseOptions>().words)
       if (word.ends_with(".toml")) take_settings(command_named(line, "train"), command_named(line, "diagnose"), word);
