@@ -196,6 +196,11 @@ CaseResult judged_case(const OpDef& op, const OpCall& call, const RunOptions& op
 
 }  // namespace
 
+bool is_left_out(const CaseResult& result) {
+  return result.verdict == Verdict::skipped &&
+         (result.note.starts_with(kForMemory) || result.note.starts_with(kProcessLost));
+}
+
 CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& options, Dump* dump) {
   const auto start = std::chrono::steady_clock::now();
   CaseResult result;

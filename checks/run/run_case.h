@@ -8,8 +8,11 @@
 
 namespace ampcheck::checks {
 
-/// The note of a case that is skipped since its check found no memory: a run with one is incomplete.
+/// How notes begin of cases that are skipped since memory was missing, or a process of ours that is no kernel's ended.
+inline constexpr const char *kForMemory = "[memory]", *kProcessLost = "[process]";
 inline constexpr const char* kNoMemory = "[memory] its check took more than there is";
+/// Whether a case was not judged for such a reason: a run with one is incomplete.
+bool is_left_out(const CaseResult& result);
 /// The note of a finding that stands without its cause, since there was no memory to look for one.
 inline constexpr const char* kNotExplained = "[memory] not explained: that took more than there is";
 

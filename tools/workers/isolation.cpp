@@ -79,11 +79,8 @@ std::pair<Descriptor, Descriptor> make_pipe() {
 }
 
 std::string end_text(int status) {
-  if (WIFSIGNALED(status))
-    return "its process was killed by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) +
-           ")";
-  return "its process ended by itself with exit code " + std::to_string(WEXITSTATUS(status)) +
-         " before the case was done";
+  if (WIFSIGNALED(status)) return "its process was killed " + how_it_ended(status);
+  return "its process ended " + how_it_ended(status) + " before the case was done";
 }
 
 /// Where the inputs of a case are, after the process that held them is gone.
@@ -113,15 +110,15 @@ CaseResult broken_case(const checks::OpDef& op, const OpCall& call, const Worker
   return out;
 }
 
-/// As a case whose judge finds no memory for itself (run_case).
-CaseResult case_without_memory(const checks::OpDef& op, const OpCall& call, double seconds) {
+/// A case that nobody judged, for a reason that is none of the kernel's (checks::is_left_out).
+CaseResult left_out(const checks::OpDef& op, const OpCall& call, const std::string& why, double seconds) {
   CaseResult out;
   out.name = call.str(op.signature);
   out.op = op.signature.name;
   out.plugin = op.plugin;
   out.dtype = name(call.storage);
   out.verdict = Verdict::skipped;
-  out.note = checks::kNoMemory;
+  out.note = why;
   out.seconds = seconds;
   return out;
 }
@@ -245,6 +242,8 @@ class WorkerPool::Worker {
   }
   /// Why it is no more; what it printed last.
   std::string obituary() const { return end_text(status_) + last_printed(); }
+  /// Whether that is the library's doing.
+  bool ended_by_library() const { return clock_->is_the_librarys(); }
 
   /// The end of what was printed since the case began (an earlier one may be of another op), and before it the line
   /// that says why, which a long backtrace pushes out of sight.
@@ -390,8 +389,13 @@ CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call, const ch
                          "no answer in " + std::to_string(static_cast<int>(state_->setup.timeout)) +
                              " s (--timeout); " + worker->last_words() + worker->last_printed(),
                          seconds);
-    if (answer == Worker::Answer::no_memory) return case_without_memory(op, call, seconds);
+    if (answer == Worker::Answer::no_memory) return left_out(op, call, checks::kNoMemory, seconds);
     if (answer == Worker::Answer::cancelled) throw checks::Interrupted{};
+    if (answer != Worker::Answer::reply && !worker->ended_by_library())
+      return left_out(op, call,
+                      std::string(checks::kProcessLost) + " no kernel was at work, and " + worker->obituary() +
+                          "; is there enough memory?",
+                      seconds);
     if (answer != Worker::Answer::reply)
       return broken_case(op, call, state_->setup, Code::ac501, worker->obituary(), seconds);
     try {

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <new>
 #include <span>
@@ -72,7 +74,10 @@ void end_runner_without_memory() {
 }
 
 bool is_for_memory(const std::exception& error) {
-  return std::string_view(error.what()).find("std::bad_alloc") != std::string_view::npos;
+  const std::string_view words = error.what();
+  return words.find("std::bad_alloc") != std::string_view::npos ||
+         words.find(std::strerror(ENOMEM)) != std::string_view::npos ||
+         words.find("cannot allocate memory") != std::string_view::npos;  // as dlerror() has it
 }
 
 void leave_memory_to_libraries() { std::set_terminate(as_usual); }

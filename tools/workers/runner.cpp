@@ -107,6 +107,12 @@ std::string request_of(std::size_t op, KernelPass pass, const kernels::KernelCal
   return out.take();
 }
 
+/// What is done before this process ends as that of a library did.
+std::function<void()>& ends_alike() {
+  static std::function<void()> what;
+  return what;
+}
+
 /// How many calls left the same bits. Throws what the kernel threw. Nothing that its process says becomes a finding by
 /// itself, but for these two.
 std::int64_t take_reply(const std::string& reply) {
@@ -124,7 +130,9 @@ std::int64_t take_reply(const std::string& reply) {
   }
   switch (static_cast<CallEnd>(end)) {
     case CallEnd::done: return static_cast<std::int64_t>(equal);
-    case CallEnd::no_memory: throw std::bad_alloc();
+    case CallEnd::no_memory:
+      if (what.empty()) throw std::bad_alloc();
+      throw EnvironmentError(std::string(checks::kForMemory) + " " + what);
     case CallEnd::environment_error: throw EnvironmentError(what);
     case CallEnd::plugin_error: throw checks::PluginError(what);
     case CallEnd::other_error: throw Error(what);
@@ -204,8 +212,10 @@ void KernelRunner::start() {
   if (failed != 0) throw EnvironmentError(std::string("[runner] cannot be started: ") + std::strerror(failed));
   requests_ = to[1];
   replies_ = from[0];
-  described_ = false;
+  up_ = described_ = false;
 }
+
+void KernelRunner::before_ending_alike(std::function<void()> what) { ends_alike() = std::move(what); }
 
 const checks::OutsideDescription& KernelRunner::description() {
   const std::lock_guard lock(mutex_);
@@ -213,8 +223,25 @@ const checks::OutsideDescription& KernelRunner::description() {
   return description_;
 }
 
+/// A process that ends before is none of the library's doing.
+void KernelRunner::wait_until_up() {
+  std::string message;
+  if (!answers() || !receive_message(replies_, message)) {
+    wait_for_its_end();
+    throw EnvironmentError(std::string(checks::kProcessLost) + " that of the kernels ended " + how_it_ended(status_) +
+                           " before it loaded '" + library_ + "'; is there enough memory?");
+  }
+  Reader in(message);
+  std::uint64_t what = 0;
+  in.get(what);
+  if (static_cast<LoadEnd>(what) == LoadEnd::no_memory) throw std::bad_alloc();
+  up_ = true;
+}
+
 /// What a process that was started again says is what the first one said, or not looked at.
 void KernelRunner::take_description() {
+  if (!up_) wait_until_up();
+  const LoadingTime loads(clock_);
   std::string message;
   if (!answers() || !receive_message(replies_, message)) end_as_it_did();
   described_ = true;
@@ -248,7 +275,8 @@ void KernelRunner::unload() {
   while (waitpid(process_, &status_, 0) < 0 && errno == EINTR) {
   }
   process_ = 0;
-  if (!WIFEXITED(status_) || WEXITSTATUS(status_) != 0) end_as_it_did();
+  const bool alright = WIFEXITED(status_) && WEXITSTATUS(status_) == 0;
+  if (!alright && !has_answered()) end_as_it_did();  // an answer: that it found no memory
 }
 
 const std::deque<checks::OpDef>& KernelRunner::take_over(const std::vector<const checks::OpDef*>& ops) {
@@ -279,10 +307,7 @@ std::int64_t KernelRunner::call(std::size_t op, KernelPass pass, const kernels::
   Copies copies(arena_);
   std::string reply;
   const std::string request = request_of(op, pass, call, series, arena_, copies);
-  if (!described_) {
-    const LoadingTime loads(clock_);
-    take_description();
-  }
+  if (!described_) take_description();
   {
     const KernelTime counts(clock_);
     const bool sent = send_message(requests_, request);
@@ -316,13 +341,19 @@ bool KernelRunner::has_answered() const {
   return poll(&at, 1, 0) > 0 && (at.revents & POLLIN) != 0;
 }
 
-void KernelRunner::end_as_it_did() {
+void KernelRunner::wait_for_its_end() {
   constexpr auto kMercy = std::chrono::seconds(1);
   const auto deadline = std::chrono::steady_clock::now() + kMercy;
   while (process_ != 0 && waitpid(process_, &status_, WNOHANG) == 0) {  // it may have closed its descriptors, and go on
     if (std::chrono::steady_clock::now() > deadline) kill(process_, SIGKILL);
     usleep(1000);
   }
+  process_ = 0;
+}
+
+void KernelRunner::end_as_it_did() {
+  wait_for_its_end();
+  if (ends_alike()) ends_alike()();
   const int status = status_;
   if (!WIFSIGNALED(status)) _exit(WEXITSTATUS(status));
   std::signal(WTERMSIG(status), SIG_DFL);
