@@ -20,6 +20,10 @@ inline constexpr const char* kNotExplained = "[memory] not explained: that took 
 /// finding. `dump`, if given, receives the tensors of the first probe.
 CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& options, Dump* dump = nullptr);
 
+/// As run_case(), for whoever concludes something from the verdict, be it a pass: std::bad_alloc where there is none
+/// since memory was missing.
+CaseResult verdict_of_case(const OpDef& op, const OpCall& call, const RunOptions& options);
+
 /// Runs a case where and how it is to run: by options.run, on sampled rows, or here.
 CaseResult run_one(const Case& item, const How& how, const RunOptions& options);
 

@@ -87,6 +87,13 @@ void write_stdout(std::string_view text) {
   if (const int error = write_all(STDOUT_FILENO, text)) fail("standard output", error);
 }
 
+void hold_standard_files() {
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(file, F_GETFD) < 0)  // it is the lowest free number, which is what open() takes
+        [[maybe_unused]]
+      const int held = ::open("/dev/null", file == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 void close_stdout() {
   if (::close(STDOUT_FILENO) != 0 && errno != EBADF) fail("standard output", errno);
 }

@@ -41,9 +41,9 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kMark = "AMPCHECK_CHILD";
 constexpr int kDone = 5;  ///< descriptor on which the child says how far it is, a letter each
 constexpr char kLoads = 'l', kLoaded = 'o', kRunsKernels = 'k', kStuck = 's',
-               kApart = 'a',     ///< behind kLoads: another process loads the library
-               kEndsAlike = 'd',  ///< what a library did ended that other process, and this one ends in the same way
-               kFinished = 'f';  ///< the last one with the exit code behind it
+               kApart = 'a',  ///< behind kLoads: another process loads the library
+    kEndsAlike = 'd',         ///< what a library did ended that other process, and this one ends in the same way
+    kFinished = 'f';          ///< the last one with the exit code behind it
 
 void say(std::string_view what) {
   while (write(kDone, what.data(), what.size()) < 0 && errno == EINTR) {
@@ -223,14 +223,15 @@ void become_child(double timeout,
                                if (!left.empty())
                                  write_stderr("ampcheck: loading '" + path + "' left " + left + "; it was put back\n");
                              },
-                         .outside = [outside = std::move(outside)](const std::string& path) {
-                           std::optional<checks::OutsideDescription> out;
-                           if (!outside) return out;
-                           say(std::string(1, kApart));
-                           out = outside(path);
-                           if (!out) say(std::string(1, kLoads));  // here
-                           return out;
-                         }});
+                         .outside =
+                             [outside = std::move(outside)](const std::string& path) {
+                               std::optional<checks::OutsideDescription> out;
+                               if (!outside) return out;
+                               say(std::string(1, kApart));
+                               out = outside(path);
+                               if (!out) say(std::string(1, kLoads));  // here
+                               return out;
+                             }});
   KernelRunner::before_ending_alike([] { say(std::string(1, kEndsAlike)); });
   watch(timeout);
 }

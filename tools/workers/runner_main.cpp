@@ -59,8 +59,8 @@ class Line {
   std::size_t size_ = 0;
 };
 
-/// Where a call for memory failed before, that is what is missing. Otherwise it says which tensor an access missed, and by
-/// how much, and the signal takes its course.
+/// Where a call for memory failed before, that is what is missing. Otherwise it says which tensor an access missed, and
+/// by how much, and the signal takes its course.
 extern "C" void on_fault(int number, siginfo_t* info, void*) {
   if (errno == ENOMEM) end_runner_without_memory();
   std::signal(number, SIG_DFL);  // back to the access
