@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loaded before a program (LD_PRELOAD): the wall clock jumps, by CLOCK_JUMP seconds ahead and back again, with each look
-// at it. The monotonic clock goes on as ever.
+// Loaded before a program (LD_PRELOAD): the wall clock jumps, by CLOCK_JUMP seconds ahead and back again, with each
+// look at it. The monotonic clock goes on as ever.
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -29,6 +29,7 @@
 #include "tools/workers/limits.h"
 #include "tools/workers/orphans.h"
 #include "tools/workers/runner.h"
+#include "tools/workers/spawn_actions.h"
 
 extern char** environ;
 
@@ -85,9 +86,8 @@ pid_t start(int done) {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, done, kDone);
+  SpawnActions actions;
+  actions.duplicate(done, kDone);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t all;
@@ -97,9 +97,8 @@ pid_t start(int done) {
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   setenv(kMark, std::to_string(getpid()).c_str(), 1);
   pid_t child = 0;
-  const int failed = posix_spawn(&child, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
+  const int failed = posix_spawn(&child, "/proc/self/exe", actions.get(), &attributes, argv.data(), environ);
   posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
   unsetenv(kMark);
   if (failed != 0) throw EnvironmentError(std::string("[child] cannot be started: ") + std::strerror(failed));
   return child;

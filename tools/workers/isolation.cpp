@@ -21,6 +21,7 @@
 #include "tools/report/output.h"
 #include "tools/workers/kernel_clock.h"
 #include "tools/workers/orphans.h"
+#include "tools/workers/spawn_actions.h"
 #include "tools/workers/wire.h"
 #include "tools/workers/worker_channel.h"
 
@@ -146,19 +147,18 @@ class WorkerPool::Worker {
     output_ = Descriptor(memfd_create("worker output", MFD_CLOEXEC));
     const Descriptor clock_file(KernelClock::make_file());
     clock_.reset(KernelClock::map(clock_file.get()));
-    posix_spawn_file_actions_t actions;
+    SpawnActions actions;
     posix_spawnattr_t attributes;
-    posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attributes);
     // Through high numbers first: a descriptor may be the number that another goes to.
     const int in = fcntl(request_read.get(), F_DUPFD_CLOEXEC, 64), out = fcntl(reply_write.get(), F_DUPFD_CLOEXEC, 64),
               clock = fcntl(clock_file.get(), F_DUPFD_CLOEXEC, 64);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, output_.get(), 1);
-    posix_spawn_file_actions_adddup2(&actions, output_.get(), 2);
-    posix_spawn_file_actions_adddup2(&actions, in, kRequests);
-    posix_spawn_file_actions_adddup2(&actions, out, kReplies);
-    posix_spawn_file_actions_adddup2(&actions, clock, kClock);
+    actions.open(0, "/dev/null", O_RDONLY);
+    actions.duplicate(output_.get(), 1);
+    actions.duplicate(output_.get(), 2);
+    actions.duplicate(in, kRequests);
+    actions.duplicate(out, kReplies);
+    actions.duplicate(clock, kClock);
     sigset_t none, all;
     sigemptyset(&none);
     sigfillset(&all);
@@ -173,10 +173,9 @@ class WorkerPool::Worker {
     int failed = 0;
     pid_ = start_own_child([&] {
       pid_t child = 0;
-      failed = posix_spawn(&child, setup.program.c_str(), &actions, &attributes, argv, environ);
+      failed = posix_spawn(&child, setup.program.c_str(), actions.get(), &attributes, argv, environ);
       return failed == 0 ? child : 0;
     });
-    posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     close(in);
     close(out);

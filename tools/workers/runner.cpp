@@ -21,6 +21,7 @@
 #include "tools/workers/child.h"
 #include "tools/workers/orphans.h"
 #include "tools/workers/runner_channel.h"
+#include "tools/workers/spawn_actions.h"
 #include "tools/workers/wire_bytes.h"
 #include "tools/workers/worker_channel.h"
 
@@ -190,24 +191,22 @@ void KernelRunner::start() {
   int to[2], from[2];
   if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0)
     throw EnvironmentError(std::string("[runner] cannot make a pipe: ") + std::strerror(errno));
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
+  SpawnActions actions;
   // Through high numbers first: a descriptor may be the number that another goes to.
   const int high[] = {fcntl(to[0], F_DUPFD_CLOEXEC, 64), fcntl(from[1], F_DUPFD_CLOEXEC, 64),
                       fcntl(arena_.file(), F_DUPFD_CLOEXEC, 64)};
   const int low[] = {kRequests, kReplies, kSharedMemory};
-  for (int i = 0; i < 3; ++i) posix_spawn_file_actions_adddup2(&actions, high[i], low[i]);
-  if (kind_ != Kind::heard) posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  for (int i = 0; i < 3; ++i) actions.duplicate(high[i], low[i]);
+  if (kind_ != Kind::heard) actions.open(STDOUT_FILENO, "/dev/null", O_WRONLY);
   std::string words[] = {"ampcheck", "--runner", library_, "describes"};
   char* argv[] = {words[0].data(), words[1].data(), words[2].data(),
                   kind_ == Kind::describes ? words[3].data() : nullptr, nullptr};
   int failed = 0;
   process_ = start_own_child([&] {
     pid_t child = 0;
-    failed = posix_spawn(&child, "/proc/self/exe", &actions, nullptr, argv, environ);
+    failed = posix_spawn(&child, "/proc/self/exe", actions.get(), nullptr, argv, environ);
     return failed == 0 ? child : 0;
   });
-  posix_spawn_file_actions_destroy(&actions);
   for (const int file : {high[0], high[1], high[2], to[0], from[1]}) close(file);
   if (failed != 0) throw EnvironmentError(std::string("[runner] cannot be started: ") + std::strerror(failed));
   requests_ = to[1];

@@ -80,6 +80,16 @@ checks::RunOptions run_options(std::string_view device, std::string_view how) {
   return out;
 }
 
+/// How a case is to be judged, by a request's first two letters.
+checks::How how_of(const std::string& request) {
+  const char what = request.size() > 1 ? request[1] : kExplained;
+  return {.sampled = request.starts_with(kSampled),
+          .explain = what == kExplained || what == kMeasured,
+          .power = what == kMeasured,
+          .values = what == kReduced,
+          .first = what == kReduced || what == kFirst};
+}
+
 /// The supervisor has seen this library described: if it is another one now, that is its doing.
 void open_library(CaseOptions& options, KernelClock& clock) {
   try {
@@ -133,12 +143,7 @@ ExitCode answer_requests(char** argv) {
   action.sa_handler = on_terminate;  // no SA_RESTART: one that waits for a case ends
   sigaction(SIGTERM, &action, nullptr);
   for (std::string line; read_line(line);) {
-    const char what = line.size() > 1 ? line[1] : kExplained;
-    const checks::How how{.sampled = line.starts_with(kSampled),
-                          .explain = what == kExplained || what == kMeasured,
-                          .power = what == kMeasured,
-                          .values = what == kReduced,
-                          .first = what == kReduced || what == kFirst};
+    const checks::How how = how_of(line);
     const checks::Case item = parse_case(options, line.substr(std::min<std::size_t>(2, line.size())));
     std::optional<CaseResult> result;
     try {
