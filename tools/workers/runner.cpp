@@ -303,20 +303,20 @@ std::int64_t KernelRunner::call(std::size_t op, KernelPass pass, const kernels::
                                 const Series& series) {
   const std::lock_guard lock(mutex_);
   if (process_ == 0 || (distrusted_ && *distrusted_ != op)) restart();
-  Copies copies(arena_);
-  std::string reply;
-  const std::string request = request_of(op, pass, call, series, arena_, copies);
-  if (!described_) take_description();
-  {
-    const KernelTime counts(clock_);
-    const bool sent = send_message(requests_, request);
-    if (!(sent ? answers() : has_answered()) || !receive_message(replies_, reply)) end_as_it_did();
-  }
-  copies.bring_back();
   try {
+    Copies copies(arena_);
+    std::string reply;
+    const std::string request = request_of(op, pass, call, series, arena_, copies);
+    if (!described_) take_description();
+    {
+      const KernelTime counts(clock_);
+      const bool sent = send_message(requests_, request);
+      if (!(sent ? answers() : has_answered()) || !receive_message(replies_, reply)) end_as_it_did();
+    }
+    copies.bring_back();
     return take_reply(reply);
   } catch (const std::bad_alloc&) {
-    restart();  // it may have ended with these words
+    restart();  // it may have ended with these words, or a message of it is read in part
     throw;
   }
 }
