@@ -2,7 +2,9 @@
 #include "src/npz.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
+#include <new>
 
 #include "src/error.h"
 #include "src/file_bytes.h"
@@ -18,6 +20,12 @@ constexpr std::string_view kSuffix = ".npy";
 
 [[noreturn]] void fail(const std::string& where, const std::string& what) {
   throw Error("[npz] '" + where + "': " + what);
+}
+
+/// Into memory; libzip does not always say that this is what it lacks.
+[[noreturn]] void fail_to_write(const std::string& what) {
+  if (errno == ENOMEM) throw std::bad_alloc();
+  throw Error("[npz] " + what);
 }
 
 struct CloseArchive {
@@ -136,16 +144,17 @@ std::vector<NamedTensor> parse_npz(std::string_view bytes, const std::string& wh
 }
 
 std::string npz_bytes(std::span<const NamedTensor> tensors) {
+  errno = 0;
   zip_error_t error;
   libzip().error_init(&error);
   zip_source_t* const target = libzip().source_buffer_create(nullptr, 0, 0, &error);
-  if (target == nullptr) throw Error("[npz] " + words_of(&error));
+  if (target == nullptr) fail_to_write(words_of(&error));
   libzip().source_keep(target);  // ours beyond zip_close
   const std::unique_ptr<zip_source_t, void (*)(zip_source_t*)> ours(target, libzip().source_free);
   Archive archive(libzip().open_from_source(target, ZIP_TRUNCATE, &error));
   if (archive == nullptr) {
     libzip().source_free(target);
-    throw Error("[npz] " + words_of(&error));
+    fail_to_write(words_of(&error));
   }
   std::vector<std::string> files;  // read by zip_close
   files.reserve(tensors.size());
@@ -160,13 +169,15 @@ std::string npz_bytes(std::span<const NamedTensor> tensors) {
         source == nullptr ? -1 : libzip().file_add(archive.get(), file.c_str(), source, ZIP_FL_ENC_UTF_8);
     if (index < 0) {
       if (source != nullptr) libzip().source_free(source);
-      throw Error(std::string("[npz] ") + libzip().strerror(archive.get()));
+      fail_to_write(libzip().strerror(archive.get()));
     }
     constexpr zip_uint16_t kFirstDay = 0x21;  // 1980-01-01: the same bytes at any time
-    libzip().set_file_compression(archive.get(), static_cast<zip_uint64_t>(index), ZIP_CM_STORE, 0);
-    libzip().file_set_dostime(archive.get(), static_cast<zip_uint64_t>(index), 0, kFirstDay, 0);
+    const auto at = static_cast<zip_uint64_t>(index);
+    if (libzip().set_file_compression(archive.get(), at, ZIP_CM_STORE, 0) != 0 ||
+        libzip().file_set_dostime(archive.get(), at, 0, kFirstDay, 0) != 0)
+      fail_to_write(libzip().strerror(archive.get()));
   }
-  if (libzip().close(archive.get()) != 0) throw Error(std::string("[npz] ") + libzip().strerror(archive.get()));
+  if (libzip().close(archive.get()) != 0) fail_to_write(libzip().strerror(archive.get()));
   static_cast<void>(archive.release());                                              // closed
   if (tensors.empty()) return std::string("PK\x05\x06", 4) + std::string(18, '\0');  // libzip writes no empty archive
   zip_stat_t facts;

@@ -168,6 +168,7 @@ ExitCode guarded(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   require_cpu();
+  hold_standard_files();
   keep_freed_memory(1 << 21);     // checks take buffers of many sizes; large ones have a pool
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe shows as a failed write
   std::signal(SIGXFSZ, SIG_IGN);  // so does a file that may not grow

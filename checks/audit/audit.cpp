@@ -76,7 +76,7 @@ Trial run_trial(const Specimen& specimen, Dtype dtype, const AuditOptions& optio
       const bool running = specimen.correct() || !trial.found();
       bool convicted = false;
       if (running) {
-        const CaseResult result = run_case(specimen.op, call, run);
+        const CaseResult result = verdict_of_case(specimen.op, call, run);
         ++trial.cases;
         convicted = convicts(result.verdict);
         if (convicted) note_conviction(result, trial);
@@ -106,7 +106,7 @@ void run_alone(const Specimen& specimen, const AuditOptions& options, Trial& tri
       if (options.cancel != nullptr && options.cancel->load()) throw Interrupted();
       if (!specimen.correct() && trial.alone_convicted > 0) return;
       ++trial.alone_cases;
-      if (!convicts(run_case(op, call, run).verdict)) continue;
+      if (!convicts(verdict_of_case(op, call, run).verdict)) continue;
       if (trial.alone_convicted++ == 0) trial.alone_case = call.str(op.signature);
     }
 }

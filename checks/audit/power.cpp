@@ -18,7 +18,7 @@ bool shows(const Specimen& specimen, Dtype dtype, const std::vector<OpCall>& cal
   for (OpCall call : calls) {
     if (call.storage != dtype || is_real_range(call.range)) continue;
     call.op = specimen.name();
-    if (convicts(run_case(specimen.op, call, run).verdict)) return true;
+    if (convicts(verdict_of_case(specimen.op, call, run).verdict)) return true;
   }
   return false;
 }

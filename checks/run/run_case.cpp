@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 
 #include "checks/case/case_run.h"
 #include "checks/data/regimes.h"
@@ -196,6 +197,11 @@ CaseResult judged_case(const OpDef& op, const OpCall& call, const RunOptions& op
 
 }  // namespace
 
+bool is_left_out(const CaseResult& result) {
+  return result.verdict == Verdict::skipped &&
+         (result.note.starts_with(kForMemory) || result.note.starts_with(kProcessLost));
+}
+
 CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& options, Dump* dump) {
   const auto start = std::chrono::steady_clock::now();
   CaseResult result;
@@ -219,6 +225,12 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
     }
   }
   result.seconds = seconds_since(start);
+  return result;
+}
+
+CaseResult verdict_of_case(const OpDef& op, const OpCall& call, const RunOptions& options) {
+  CaseResult result = run_case(op, call, options);
+  if (is_left_out(result)) throw std::bad_alloc();
   return result;
 }
 

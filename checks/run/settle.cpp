@@ -37,7 +37,7 @@ std::string layout_words(const OpDef& op, const OpCall& call, const RunOptions& 
   const auto wrong_with = [&](const std::string& tensor) {
     OpCall alone = call;
     alone.layout = kind + ":" + tensor;
-    const CaseResult result = run_case(op, alone, options);
+    const CaseResult result = verdict_of_case(op, alone, options);
     return std::any_of(result.checks.begin(), result.checks.end(),
                        [](const CheckResult& check) { return check.code == Code::ac406 || wrong_value(check); });
   };
@@ -71,7 +71,7 @@ void settle_layout(CaseRun& run) {
   RunOptions values = run.options;
   values.relations = false;
   values.explain = false;
-  const CaseResult result = run_case(run.op, dense, values);
+  const CaseResult result = verdict_of_case(run.op, dense, values);
   // Without relations AC401 is what settle_in_place() makes of wrong values.
   if (std::any_of(result.checks.begin(), result.checks.end(),
                   [](const CheckResult& check) { return wrong_value(check) || check.code == Code::ac401; }))
@@ -97,7 +97,7 @@ void settle_in_place(CaseRun& run) {
     OpDef apart = run.op;
     apart.signature.launch.in_place = still_shared;
     std::set<CheckId> out;  // the checks that are right
-    for (const CheckResult& check : run_case(apart, run.call, values).checks)
+    for (const CheckResult& check : verdict_of_case(apart, run.call, values).checks)
       if (check.compared > 0 && !convicts(check.verdict)) out.insert(check.id);
     return out;
   };

@@ -273,7 +273,9 @@ void require_trace_of(const std::string& path, const Trainer& trainer) {
   if (!std::filesystem::is_regular_file(path, none) || std::filesystem::file_size(path, none) == 0) return;
   const std::string head = head_of(trainer) + ",";
   std::string start(head.size(), '\0');
-  std::ifstream(path, std::ios::binary).read(start.data(), static_cast<std::streamsize>(start.size()));
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw EnvironmentError("[trace] cannot open '" + path + "': " + std::strerror(errno));
+  file.read(start.data(), static_cast<std::streamsize>(start.size()));
   static_assert(kSchema.size() == kEarlierSchema.size());
   if (start.starts_with(kEarlierSchema)) start.replace(0, kSchema.size(), kSchema);
   if (start != head)

@@ -31,6 +31,21 @@ std::int32_t segfault(float*, std::int64_t) {
   return 0;
 }
 std::int32_t aborts(float*, std::int64_t) { std::abort(); }
+std::int32_t raises(float*, std::int64_t) {
+  std::raise(SIGSEGV);
+  return 0;
+}
+std::int32_t kills_its_judge(float*, std::int64_t) {
+  kill(getppid(), SIGKILL);
+  pause();
+  return 0;
+}
+/// Asks for more than there is, and does not look whether it got it.
+std::int32_t trusts_malloc(float*, std::int64_t) {
+  auto* volatile piece = static_cast<volatile char*>(std::malloc(std::size_t{1} << 46));
+  piece[0] = 1;
+  return 0;
+}
 std::int32_t exits(float*, std::int64_t) { std::exit(0); }
 std::int32_t loops(float*, std::int64_t) {
   std::signal(SIGTERM, SIG_IGN);
@@ -165,7 +180,10 @@ Deed deeds[] = {segfault,
                 reads_far_before,
                 answers_itself,
                 leaves_state,
-                leaves_a_session};
+                leaves_a_session,
+                raises,
+                kills_its_judge,
+                trusts_malloc};
 const char* const names[] = {"segfault",
                              "aborts",
                              "exits",
@@ -186,7 +204,10 @@ const char* const names[] = {"segfault",
                              "reads_far_before",
                              "answers_itself",
                              "leaves_state",
-                             "leaves_a_session"};
+                             "leaves_a_session",
+                             "raises",
+                             "kills_its_judge",
+                             "trusts_malloc"};
 static_assert(std::size(deeds) == std::size(names));
 
 const ac_dim dims[] = {{sizeof(ac_dim), 0, "N", {5, 9, 2}, 0, 0}, {sizeof(ac_dim), 0, "D", {7, 12, 5}, 0, 0}};

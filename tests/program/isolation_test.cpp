@@ -52,6 +52,8 @@ constexpr Deed kDeeds[] = {
     {"answers_itself", "CRASH", "ended by itself with exit code 0"},
     {"leaves_state", "ROUNDING", "forward left the rounding mode toward zero, the locale C.UTF-8, the blocked signals"},
     {"leaves_a_session", "ROUNDING", ""},
+    {"raises", "CRASH", "signal 11"},
+    {"kills_its_judge", "CRASH", "signal 9"},
 };
 
 class Hostile : public ::testing::TestWithParam<Deed> {};
@@ -82,6 +84,17 @@ TEST_P(Hostile, IsPinnedToItsCase) {
   }
   EXPECT_GT(there, 0);
   EXPECT_GT(elsewhere, 10);
+}
+
+/// A crash behind a call for memory that failed says nothing of the kernel, and is no pass either.
+TEST(Isolation, ACrashForWantOfMemoryIsLeftOut) {
+  if (testing::kSanitized) GTEST_SKIP() << "a sanitizer ends the process of what asks for too much";
+  const ProgramResult run = testing::ampcheck("check " + kHostile + " trusts_malloc --regimes quick");
+  EXPECT_EQ(run.exit_code, 5) << run.out << run.err;
+  EXPECT_TRUE(contains(run.out, "skipped: [memory]")) << run.out;
+  EXPECT_FALSE(contains(run.out, "CRASH")) << run.out;
+  const ProgramResult alone = testing::ampcheck("check " + kHostile + " 'trusts_malloc(x=fp32[17,7],seed=1)'");
+  EXPECT_EQ(alone.exit_code, 4) << alone.out << alone.err;
 }
 
 TEST(Isolation, WhatIsPrintedIsSaidOfItsOwnOp) {

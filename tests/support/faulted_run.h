@@ -43,6 +43,9 @@ class FaultedRun {
 
   /// Calls of this kind.
   long calls(std::size_t kind) const { return calls_.at(kind); }
+  /// At most that many calls of this kind: one of each of equal stretches of all calls, drawn with a seed that never
+  /// changes. Of memory one half lies among the first thousand, where a process begins.
+  std::vector<long> points(std::size_t kind, long most) const;
   /// The k-th call of this kind fails, or each from there on.
   void expect_nothing_lost(std::size_t kind, long k, bool onwards = false);
 
@@ -54,6 +57,7 @@ class FaultedRun {
   Outcome run(const std::string& folder, const std::string& fault);
   bool verdicts_are_due(const Outcome& faulted) const;
   static bool says_memory(const Outcome& faulted);
+  void expect_no_new_finding(const Outcome& faulted, const std::string& where) const;
   void expect_whole_files(const Outcome& faulted, std::size_t kind, const std::string& where) const;
   void expect_said(const Outcome& faulted, std::size_t kind, const std::string& where) const;
 

@@ -48,7 +48,7 @@ void add_options(CLI::App* command, AcceptOptions& o) {
   add_words(command, "OP", o.words, "ops or patterns; without: all that have a pending file");
   add_baseline_option(command, o.baseline);
   text_option(command, "--reason", "TEXT", "why the new state is right; it stands in the baseline", o.reason);
-  text_option(command, "--waive", "CODE", "let findings of this code through, until a day", o.waive);
+  text_option(command, "--waive", "CODES", "let findings of these codes through, until a day", o.waive);
   text_option(command, "--until", "DATE", "the last day on which --waive holds, as 2026-12-31", o.until);
 }
 

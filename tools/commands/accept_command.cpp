@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // `ampcheck accept` and `ampcheck review`: a person looks at what gate left pending, and takes it over with a reason.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 
 #include "src/error.h"
@@ -60,39 +64,61 @@ Code code_named(const std::string& word) {
   throw UsageError("[--waive] got '" + word + "'" + did_you_mean(word, names) + ", want a code, as AC301");
 }
 
-/// The waiver of the command line; none without --waive.
-std::optional<Waiver> waiver_of(const AcceptOptions& options) {
+/// The waivers of the command line, one for each code; none without --waive.
+std::vector<Waiver> waivers_of(const AcceptOptions& options) {
   if (options.waive.empty() != options.until.empty())
     throw UsageError("[accept] got --waive or --until alone, want both: a code, and the last day on which it passes");
-  if (options.waive.empty()) return std::nullopt;
+  std::vector<Waiver> out;
+  if (options.waive.empty()) return out;
   if (!is_date(options.until)) throw UsageError("[--until] got '" + options.until + "', want a day, as 2026-12-31");
   if (options.until < today()) throw UsageError("[--until] got '" + options.until + "', want a day to come");
-  return Waiver{code_named(options.waive), options.until, options.reason};
+  for (std::size_t begin = 0, end = 0; begin <= options.waive.size(); begin = end + 1) {
+    end = std::min(options.waive.find(',', begin), options.waive.size());
+    out.push_back({code_named(options.waive.substr(begin, end - begin)), options.until, options.reason});
+  }
+  return out;
 }
 
 /// Takes the findings of a state that waivers let through out of it; what is left nobody answers for.
-void let_through(Baseline& state, const std::optional<Waiver>& waiver) {
-  if (waiver) {
-    const auto found = [&](const PendingFinding& f) { return f.code == waiver->code; };
-    if (!std::any_of(state.findings.begin(), state.findings.end(), found)) return;
-    std::erase_if(state.waivers, [&](const Waiver& w) { return w.code == waiver->code; });
-    state.waivers.push_back(*waiver);
+void let_through(Baseline& state, const std::vector<Waiver>& waivers) {
+  for (const Waiver& waiver : waivers) {
+    const auto found = [&](const PendingFinding& f) { return f.code == waiver.code; };
+    if (!std::any_of(state.findings.begin(), state.findings.end(), found)) continue;
+    std::erase_if(state.waivers, [&](const Waiver& w) { return w.code == waiver.code; });
+    state.waivers.push_back(waiver);
     std::sort(state.waivers.begin(), state.waivers.end(),
               [](const Waiver& a, const Waiver& b) { return a.code < b.code; });
     std::erase_if(state.findings, found);
   }
 }
 
+/// While it lives, no other process accepts into the folder. A file system that knows no locks takes none.
+class OneAccepts {
+ public:
+  explicit OneAccepts(const std::string& folder) : file_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    while (file_ >= 0 && flock(file_, LOCK_EX) != 0 && errno == EINTR) {
+    }
+  }
+  ~OneAccepts() {
+    if (file_ >= 0) close(file_);
+  }
+  OneAccepts(const OneAccepts&) = delete;
+  OneAccepts& operator=(const OneAccepts&) = delete;
+
+ private:
+  int file_;
+};
+
 struct Accepted {
   std::vector<std::string> taken, refused;  ///< ops; and why not
 };
 
 Accepted accept_all(const AcceptOptions& options, const std::vector<std::string>& ops,
-                    const std::optional<Waiver>& waiver) {
+                    const std::vector<Waiver>& waivers) {
   Accepted out;
   for (const std::string& op : ops) {
     Baseline state = read_baseline(pending_path(options.baseline, op));
-    let_through(state, waiver);
+    let_through(state, waivers);
     if (!state.findings.empty()) {
       const PendingFinding& f = state.findings.front();
       out.refused.push_back(
@@ -118,14 +144,15 @@ ExitCode accept_command(const AcceptOptions& options) {
   require_folder("accept", options.baseline);
   if (options.reason.find_first_not_of(" \t\n") == std::string::npos)
     throw UsageError("[accept] got no --reason, want why the new state is right; it stands in the baseline");
-  const std::optional<Waiver> waiver = waiver_of(options);
+  const std::vector<Waiver> waivers = waivers_of(options);
+  const OneAccepts alone(options.baseline);
   const std::vector<std::string> ops = chosen_pending(options.baseline, options.words);
   if (ops.empty()) {
     write_stderr("ampcheck: nothing to accept: no pending file in '" + options.baseline +
                  "' (ampcheck gate writes them where something changed)\n");
     return ExitCode::nothing_ran;
   }
-  const Accepted accepted = accept_all(options, ops, waiver);
+  const Accepted accepted = accept_all(options, ops, waivers);
   if (options.json) {
     write_stdout(
         json_text({{"schema", "ampcheck.accept/1"}, {"accepted", accepted.taken}, {"refused", accepted.refused}}));

@@ -87,6 +87,7 @@ class States {
 /// Files of an op that nobody accepted yet. True if one was written.
 bool write_pending(const std::string& folder, const GateRun& run, const OpGate& gate, const Baseline* before,
                    const LadderOptions& ladder) {
+  if (!gate.op->left_out.empty()) return false;  // a state without them is none to accept
   const std::string path = pending_path(folder, gate.op->op->signature.name);
   Baseline next = next_state(run, gate, before, ladder);
   if (before != nullptr) {

@@ -3,7 +3,9 @@
 #include "tools/commands/train_choice.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -56,6 +58,7 @@ void require_own_kind(const TrainOptions& chosen) {
       return start;
     start.resize(size);
     std::ifstream file(path, std::ios::binary);
+    if (!file) throw EnvironmentError("[train] cannot open '" + path + "': " + std::strerror(errno));
     file.read(start.data(), static_cast<std::streamsize>(size));
     start.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 1)));
     return start;

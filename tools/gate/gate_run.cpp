@@ -38,6 +38,12 @@ class Profiles {
     return result;
   }
   void put(const Key& key, checks::CaseProfile profile) { kept_[key] = std::move(profile); }
+  /// There will be none of this case.
+  void leave_out(const Key& key, const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    left_out_[key] = why;
+  }
+  const std::map<Key, std::string>& left_out() const { return left_out_; }
   checks::CaseProfile* find(const Key& key) {
     const auto at = kept_.find(key);
     return at == kept_.end() ? nullptr : &at->second;
@@ -46,6 +52,7 @@ class Profiles {
  private:
   std::mutex mutex_;
   std::map<Key, checks::CaseProfile> kept_;
+  std::map<Key, std::string> left_out_;
 };
 
 checks::RunOptions plain_options(const KernelGateOptions& options, const std::atomic<bool>* cancel) {
@@ -104,7 +111,8 @@ void profile_here(const Selection& selection, const Report& report, const checks
       if (at == results.end() || !ran_whole(*at->second) || profiles.find({item.op, at->second->name}) != nullptr)
         continue;
       try {
-        profiles.run(*item.op, item.call, run);
+        const CaseResult again = profiles.run(*item.op, item.call, run);
+        if (checks::is_left_out(again)) profiles.leave_out({item.op, at->second->name}, again.note);
       } catch (const checks::Interrupted&) {
         return;
       }
@@ -126,9 +134,15 @@ void sort_by_op(const Selection& selection, Profiles& profiles, const Report& re
     else
       ++gated.unprofiled;
   }
-  for (const CaseResult& result : report.cases)
-    for (GatedOp& gated : ops)
-      if (convicts(result.verdict) && result.op == gated.op->signature.name) gated.convicted.push_back(&result);
+  for (GatedOp& gated : ops) {
+    for (const CaseResult& result : report.cases) {
+      if (result.op != gated.op->signature.name) continue;
+      if (convicts(result.verdict)) gated.convicted.push_back(&result);
+      if (checks::is_left_out(result)) gated.left_out.push_back(result.note);
+    }
+    for (const auto& [key, why] : profiles.left_out())
+      if (key.first == gated.op) gated.left_out.push_back(why);
+  }
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ struct GatedOp {
   std::map<std::string, checks::CaseProfile> cases;  ///< by name; none of a case that was not run whole
   std::vector<const CaseResult*> convicted;          ///< in GateRun::report
   std::size_t unprofiled = 0;                        ///< cases that ran without a profile
+  std::vector<std::string> left_out = {};            ///< why cases were not judged (checks::is_left_out), one each
 };
 
 struct GateRun {

@@ -166,6 +166,7 @@ bool OpGate::worse() const {
 
 ExitCode OpGate::code() const {
   if (!failures.empty()) return ExitCode::findings;
+  if (!op->left_out.empty()) return ExitCode::incomplete;
   if (!known || !stale.empty()) return ExitCode::baseline;
   return missing.empty() ? ExitCode::passed : ExitCode::incomplete;
 }
@@ -175,6 +176,7 @@ const char* OpGate::verdict() const {
   if (found) return "FINDINGS";
   if (worse()) return "WORSE";
   if (!failures.empty()) return "FAILED";
+  if (!op->left_out.empty()) return "INCOMPLETE";
   if (!known) return "NO BASELINE";
   if (!stale.empty()) return "STALE";
   if (!missing.empty()) return "INCOMPLETE";
@@ -211,6 +213,9 @@ std::vector<OpGate> judge_ops(const GateRun& run, const std::vector<const Baseli
     if (out[i].unknown > 0)
       out[i].notes.push_back(
           fmt::format("no bits of {} are known in {} cases; errors are compared", run.arch, out[i].unknown));
+    if (!run.ops[i].left_out.empty())
+      out[i].notes.push_back(
+          fmt::format("{} cases were not judged: {}", run.ops[i].left_out.size(), run.ops[i].left_out.front()));
     if (run.ops[i].unprofiled > 0)
       out[i].notes.push_back(
           fmt::format("{} of {} cases have no profile: skipped, sampled, failed, or without a formula",

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include "src/error.h"
 #include "src/file_bytes.h"
@@ -64,9 +65,9 @@ std::pair<int, std::string> open_beside(const std::string& path) {
   constexpr int kMostTries = 100;
   const std::string stem = path + ".tmp" + std::to_string(::getpid());
   for (int i = 0;; ++i) {
-    const std::string name = i == 0 ? stem : stem + "." + std::to_string(i);
+    std::string name = i == 0 ? stem : stem + "." + std::to_string(i);
     const int file = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (file >= 0) return {file, name};
+    if (file >= 0) return {file, std::move(name)};  // nothing that takes memory once the file is there
     if (errno != EEXIST || i == kMostTries) fail("'" + path + "'", errno);
   }
 }
@@ -85,6 +86,13 @@ std::string behind_links(const std::filesystem::path& path) {
 
 void write_stdout(std::string_view text) {
   if (const int error = write_all(STDOUT_FILENO, text)) fail("standard output", error);
+}
+
+void hold_standard_files() {
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(file, F_GETFD) < 0)  // it is the lowest free number, which is what open() takes
+        [[maybe_unused]]
+      const int held = ::open("/dev/null", file == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
 void close_stdout() {

@@ -9,6 +9,9 @@
 
 namespace ampcheck::tools {
 
+/// At the start of a program. A standard file that is closed is opened, and what uses it fails as before: or else a
+/// file that is opened later takes its number, and what is printed goes into it.
+void hold_standard_files();
 /// Writes all of `text` to standard output.
 void write_stdout(std::string_view text);
 /// Closes standard output: some file systems report a failed write only here. Nothing may be written afterwards.

@@ -106,10 +106,8 @@ ExitCode exit_code_of(const Report& report, std::size_t planned) {
   const bool none_ran = totals.passed + totals.failed == 0,
              none_judged = totals.failed == 0 && totals.elements > 0 && totals.open == totals.elements;
   if ((none_ran || none_judged) && !report.interrupted) return ExitCode::nothing_ran;
-  const bool no_memory = std::ranges::any_of(report.cases, [](const CaseResult& result) {
-    return result.verdict == Verdict::skipped && result.note == checks::kNoMemory;
-  });
-  if (report.interrupted || report.refused > 0 || report.cases.size() < planned || no_memory)
+  const bool left_out = std::ranges::any_of(report.cases, checks::is_left_out);
+  if (report.interrupted || report.refused > 0 || report.cases.size() < planned || left_out)
     code = worse(code, ExitCode::incomplete);
   if (totals.failed != 0) code = worse(code, ExitCode::findings);
   return code;

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -27,6 +28,8 @@
 #include "tools/report/output.h"
 #include "tools/workers/limits.h"
 #include "tools/workers/orphans.h"
+#include "tools/workers/runner.h"
+#include "tools/workers/spawn_actions.h"
 
 extern char** environ;
 
@@ -39,7 +42,9 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kMark = "AMPCHECK_CHILD";
 constexpr int kDone = 5;  ///< descriptor on which the child says how far it is, a letter each
 constexpr char kLoads = 'l', kLoaded = 'o', kRunsKernels = 'k', kStuck = 's',
-               kFinished = 'f';  ///< the last one with the exit code behind it
+               kApart = 'a',  ///< behind kLoads: another process loads the library
+    kEndsAlike = 'd',         ///< what a library did ended that other process, and this one ends in the same way
+    kFinished = 'f';          ///< the last one with the exit code behind it
 
 void say(std::string_view what) {
   while (write(kDone, what.data(), what.size()) < 0 && errno == EINTR) {
@@ -81,9 +86,8 @@ pid_t start(int done) {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, done, kDone);
+  SpawnActions actions;
+  actions.duplicate(done, kDone);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t all;
@@ -93,9 +97,8 @@ pid_t start(int done) {
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   setenv(kMark, std::to_string(getpid()).c_str(), 1);
   pid_t child = 0;
-  const int failed = posix_spawn(&child, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
+  const int failed = posix_spawn(&child, "/proc/self/exe", actions.get(), &attributes, argv.data(), environ);
   posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
   unsetenv(kMark);
   if (failed != 0) throw EnvironmentError(std::string("[child] cannot be started: ") + std::strerror(failed));
   return child;
@@ -118,9 +121,15 @@ struct Ended {
   std::string said;
   int status = 0;
   bool unloading_took_too_long = false;
+  bool alike = false;  ///< it said kEndsAlike, which is no part of `said`
 
   bool finished() const { return said.size() > 1 && said[said.size() - 2] == kFinished; }
   char last() const { return said.empty() ? '\0' : said.back(); }
+  /// Whether its end is that of its own work: no library was in the process, and none ended it.
+  bool is_its_own() const {
+    return !finished() && last() != kStuck && !alike &&
+           std::ranges::count(said, kLoads) == std::ranges::count(said, kApart);
+  }
 };
 
 Ended wait_for(pid_t child, int said, double timeout) {
@@ -153,12 +162,11 @@ Ended wait_for(pid_t child, int said, double timeout) {
     }
   }
   read_all();
+  if (out.last() == kEndsAlike) {
+    out.alike = true;
+    out.said.pop_back();
+  }
   return out;
-}
-
-std::string how_it_ended(int status) {
-  return WIFSIGNALED(status) ? fmt::format("by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)))
-                             : fmt::format("by itself with exit code {}", WEXITSTATUS(status));
 }
 
 /// What is wrong with a library whose process did not end as its command did.
@@ -183,7 +191,7 @@ void explain_end(const Ended& ended, double timeout, ChildEnd& out) {
     out.found = Code::ac501;
     const std::string how = how_it_ended(ended.status);
     out.why = runs ? fmt::format("a kernel of '{}' ended its process {}{}", out.library, how, pinned)
-              : ended.last() == kLoads
+              : ended.last() == kLoads || ended.last() == kApart
                   ? fmt::format("'{}' ended its process {} as it was loaded", out.library, how)
                   : fmt::format("the process that had loaded '{}' ended {}, outside of its kernels", out.library, how);
   }
@@ -214,7 +222,16 @@ void become_child(double timeout,
                                if (!left.empty())
                                  write_stderr("ampcheck: loading '" + path + "' left " + left + "; it was put back\n");
                              },
-                         .outside = std::move(outside)});
+                         .outside =
+                             [outside = std::move(outside)](const std::string& path) {
+                               std::optional<checks::OutsideDescription> out;
+                               if (!outside) return out;
+                               say(std::string(1, kApart));
+                               out = outside(path);
+                               if (!out) say(std::string(1, kLoads));  // here
+                               return out;
+                             }});
+  KernelRunner::before_ending_alike([] { say(std::string(1, kEndsAlike)); });
   watch(timeout);
 }
 
@@ -239,10 +256,14 @@ ChildEnd run_in_child(const std::string& library, double timeout) {
       }
   ChildEnd out{
       .code = ExitCode::findings, .found = Code::none, .reported = ended.finished(), .library = library, .why = {}};
-  if (ended.said.empty() && WIFEXITED(ended.status) &&
-      WEXITSTATUS(ended.status) != 0) {  // before it loaded anything: no library did that
-    out.code = static_cast<ExitCode>(WEXITSTATUS(ended.status));
+  if (ended.is_its_own()) {
     out.reported = true;
+    out.code = ExitCode::environment;
+    if (WIFEXITED(ended.status) && WEXITSTATUS(ended.status) != 0)  // it has said why
+      out.code = static_cast<ExitCode>(WEXITSTATUS(ended.status));
+    else
+      write_stderr("ampcheck: the process of this command ended " + how_it_ended(ended.status) +
+                   ", and no library was at work; is there enough memory?\n");
     return out;
   }
   const int code = ended.finished() ? static_cast<unsigned char>(ended.said.back()) : -1;

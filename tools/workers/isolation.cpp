@@ -21,6 +21,7 @@
 #include "tools/report/output.h"
 #include "tools/workers/kernel_clock.h"
 #include "tools/workers/orphans.h"
+#include "tools/workers/spawn_actions.h"
 #include "tools/workers/wire.h"
 #include "tools/workers/worker_channel.h"
 
@@ -79,11 +80,8 @@ std::pair<Descriptor, Descriptor> make_pipe() {
 }
 
 std::string end_text(int status) {
-  if (WIFSIGNALED(status))
-    return "its process was killed by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) +
-           ")";
-  return "its process ended by itself with exit code " + std::to_string(WEXITSTATUS(status)) +
-         " before the case was done";
+  if (WIFSIGNALED(status)) return "its process was killed " + how_it_ended(status);
+  return "its process ended " + how_it_ended(status) + " before the case was done";
 }
 
 /// Where the inputs of a case are, after the process that held them is gone.
@@ -113,15 +111,15 @@ CaseResult broken_case(const checks::OpDef& op, const OpCall& call, const Worker
   return out;
 }
 
-/// As a case whose judge finds no memory for itself (run_case).
-CaseResult case_without_memory(const checks::OpDef& op, const OpCall& call, double seconds) {
+/// A case that nobody judged, for a reason that is none of the kernel's (checks::is_left_out).
+CaseResult left_out(const checks::OpDef& op, const OpCall& call, const std::string& why, double seconds) {
   CaseResult out;
   out.name = call.str(op.signature);
   out.op = op.signature.name;
   out.plugin = op.plugin;
   out.dtype = name(call.storage);
   out.verdict = Verdict::skipped;
-  out.note = checks::kNoMemory;
+  out.note = why;
   out.seconds = seconds;
   return out;
 }
@@ -149,19 +147,18 @@ class WorkerPool::Worker {
     output_ = Descriptor(memfd_create("worker output", MFD_CLOEXEC));
     const Descriptor clock_file(KernelClock::make_file());
     clock_.reset(KernelClock::map(clock_file.get()));
-    posix_spawn_file_actions_t actions;
+    SpawnActions actions;
     posix_spawnattr_t attributes;
-    posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attributes);
     // Through high numbers first: a descriptor may be the number that another goes to.
     const int in = fcntl(request_read.get(), F_DUPFD_CLOEXEC, 64), out = fcntl(reply_write.get(), F_DUPFD_CLOEXEC, 64),
               clock = fcntl(clock_file.get(), F_DUPFD_CLOEXEC, 64);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, output_.get(), 1);
-    posix_spawn_file_actions_adddup2(&actions, output_.get(), 2);
-    posix_spawn_file_actions_adddup2(&actions, in, kRequests);
-    posix_spawn_file_actions_adddup2(&actions, out, kReplies);
-    posix_spawn_file_actions_adddup2(&actions, clock, kClock);
+    actions.open(0, "/dev/null", O_RDONLY);
+    actions.duplicate(output_.get(), 1);
+    actions.duplicate(output_.get(), 2);
+    actions.duplicate(in, kRequests);
+    actions.duplicate(out, kReplies);
+    actions.duplicate(clock, kClock);
     sigset_t none, all;
     sigemptyset(&none);
     sigfillset(&all);
@@ -176,10 +173,9 @@ class WorkerPool::Worker {
     int failed = 0;
     pid_ = start_own_child([&] {
       pid_t child = 0;
-      failed = posix_spawn(&child, setup.program.c_str(), &actions, &attributes, argv, environ);
+      failed = posix_spawn(&child, setup.program.c_str(), actions.get(), &attributes, argv, environ);
       return failed == 0 ? child : 0;
     });
-    posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     close(in);
     close(out);
@@ -245,6 +241,8 @@ class WorkerPool::Worker {
   }
   /// Why it is no more; what it printed last.
   std::string obituary() const { return end_text(status_) + last_printed(); }
+  /// Whether that is the library's doing.
+  bool ended_by_library() const { return clock_->is_the_librarys(); }
 
   /// The end of what was printed since the case began (an earlier one may be of another op), and before it the line
   /// that says why, which a long backtrace pushes out of sight.
@@ -390,8 +388,13 @@ CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call, const ch
                          "no answer in " + std::to_string(static_cast<int>(state_->setup.timeout)) +
                              " s (--timeout); " + worker->last_words() + worker->last_printed(),
                          seconds);
-    if (answer == Worker::Answer::no_memory) return case_without_memory(op, call, seconds);
+    if (answer == Worker::Answer::no_memory) return left_out(op, call, checks::kNoMemory, seconds);
     if (answer == Worker::Answer::cancelled) throw checks::Interrupted{};
+    if (answer != Worker::Answer::reply && !worker->ended_by_library())
+      return left_out(op, call,
+                      std::string(checks::kProcessLost) + " no kernel was at work, and " + worker->obituary() +
+                          "; is there enough memory?",
+                      seconds);
     if (answer != Worker::Answer::reply)
       return broken_case(op, call, state_->setup, Code::ac501, worker->obituary(), seconds);
     try {

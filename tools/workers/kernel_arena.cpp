@@ -43,38 +43,50 @@ KernelArena::~KernelArena() { close(file_); }
 std::size_t KernelArena::whole(std::size_t bytes) const { return block_size(bytes); }
 
 std::shared_ptr<std::byte> KernelArena::allocate(std::size_t bytes) {
-  const std::uint64_t size = block_size(bytes);
-  const auto held = [this](std::byte* begin) {
-    return std::shared_ptr<std::byte>(begin, [this](std::byte* at) { give_back(at); });
-  };
+  // Where there is no memory for its count, the block is given back at once: nothing may be locked here.
+  return {take(block_size(bytes)), [this](std::byte* at) { give_back(at); }};
+}
+
+std::byte* KernelArena::take(std::uint64_t size) {
   const std::lock_guard lock(mutex_);
   if (const auto known = unused_.find(size); known != unused_.end()) {
     std::byte* const begin = known->second;
-    unused_.erase(known);
+    blocks_.at(begin).entry = unused_.extract(known);
     unused_bytes_ -= size;
-    return held(begin);
+    return begin;
   }
-  void* const begin =
+  if (const std::size_t most = gone_.size() + blocks_.size() + 1; gone_.capacity() < most) gone_.reserve(2 * most);
+  Unused made;
+  made.emplace(size, nullptr);
+  void* const mapped =
       mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_, static_cast<off_t>(next_));
-  if (begin == MAP_FAILED) throw std::bad_alloc();
-  blocks_[static_cast<std::byte*>(begin)] = {next_, size};
+  if (mapped == MAP_FAILED) throw std::bad_alloc();
+  auto* const begin = static_cast<std::byte*>(mapped);
+  made.begin()->second = begin;
+  try {
+    blocks_.try_emplace(begin, Block{{next_, size}, made.extract(made.begin())});
+  } catch (const std::bad_alloc&) {
+    munmap(begin, size);
+    throw;
+  }
   next_ += size;
-  return held(static_cast<std::byte*>(begin));
+  return begin;
 }
 
-void KernelArena::give_back(std::byte* begin) {
+void KernelArena::give_back(std::byte* begin) noexcept {
   const std::lock_guard lock(mutex_);
-  const ArenaBlock block = blocks_.at(begin);
-  if (unused_bytes_ + block.bytes <= kMostUnused) {
-    unused_.emplace(block.bytes, begin);
-    unused_bytes_ += block.bytes;
+  const auto block = blocks_.find(begin);
+  const ArenaBlock at = block->second.at;
+  if (unused_bytes_ + at.bytes <= kMostUnused) {
+    unused_.insert(std::move(block->second.entry));
+    unused_bytes_ += at.bytes;
     return;
   }
-  munmap(begin, block.bytes);
-  fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(block.offset),
-            static_cast<off_t>(block.bytes));
-  blocks_.erase(begin);
-  gone_.push_back(block.offset);
+  munmap(begin, at.bytes);
+  fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(at.offset),
+            static_cast<off_t>(at.bytes));
+  blocks_.erase(block);
+  gone_.push_back(at.offset);
 }
 
 std::optional<KernelArena::Place> KernelArena::find(const void* address) const {
@@ -83,13 +95,15 @@ std::optional<KernelArena::Place> KernelArena::find(const void* address) const {
   auto next = blocks_.upper_bound(const_cast<std::byte*>(at));
   if (next == blocks_.begin()) return std::nullopt;
   --next;
-  if (at >= next->first + next->second.bytes) return std::nullopt;
-  return Place{next->second, next->first};
+  if (at >= next->first + next->second.at.bytes) return std::nullopt;
+  return Place{next->second.at, next->first};
 }
 
 std::vector<std::uint64_t> KernelArena::take_gone() {
   const std::lock_guard lock(mutex_);
-  return std::exchange(gone_, {});
+  std::vector<std::uint64_t> out = gone_;
+  gone_.clear();  // its room stays
+  return out;
 }
 
 std::byte* MappedArena::map(const ArenaBlock& block) {

@@ -44,15 +44,22 @@ class KernelArena : public checks::KernelMemory {
   std::vector<std::uint64_t> take_gone();
 
  private:
-  void give_back(std::byte* begin);
+  using Unused = std::multimap<std::uint64_t, std::byte*>;  ///< by size
+  struct Block {
+    ArenaBlock at;
+    Unused::node_type entry;  ///< of unused_, while it is in use: to give it back takes no memory
+  };
+
+  std::byte* take(std::uint64_t size);
+  void give_back(std::byte* begin) noexcept;
 
   int file_ = -1;
   mutable std::mutex mutex_;
-  std::uint64_t next_ = 0;                           ///< end of what was ever in use
-  std::map<std::byte*, ArenaBlock> blocks_;          ///< by where they begin, in use or not
-  std::multimap<std::uint64_t, std::byte*> unused_;  ///< by size
+  std::uint64_t next_ = 0;              ///< end of what was ever in use
+  std::map<std::byte*, Block> blocks_;  ///< by where they begin, in use or not
+  Unused unused_;
   std::uint64_t unused_bytes_ = 0;
-  std::vector<std::uint64_t> gone_;
+  std::vector<std::uint64_t> gone_;  ///< with room for all blocks
 };
 
 /// The same blocks in the process of the kernels, each between pages that nobody may touch.

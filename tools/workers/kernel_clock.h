@@ -9,6 +9,7 @@
 namespace ampcheck::tools {
 
 /// Lies in memory that a worker shares with its supervisor. Times are of the monotonic clock, which both read alike.
+/// It also says whose doing it is if the worker ends: the library's only while the library is at work.
 class KernelClock {
  public:
   /// A file that holds one, for map() here and in the worker. EnvironmentError if there can be none.
@@ -27,13 +28,19 @@ class KernelClock {
   /// Seconds since restart() that count.
   double seconds() const;
 
+  /// Of the worker, before it ends as its library's process did.
+  void blame() { blamed_ = true; }
+  /// Whether the library was at work as the worker ended, or what it did ended it. A worker that dies before it loads
+  /// anything, or where its judge is at work, says nothing of the library.
+  bool is_the_librarys() const { return blamed_ || since_ != 0; }
+
   /// What a stretch of its own begins with and leaves behind: seconds() is its alone until then.
   std::int64_t begin_apart();
   void end_apart(std::int64_t before);
 
  private:
   std::atomic<std::int64_t> since_{0}, spent_{0};  ///< nanoseconds; since_ is 0 while nothing counts
-  std::atomic<bool> apart_{false};
+  std::atomic<bool> apart_{false}, blamed_{false};
 };
 
 /// Counts while it lives. Without a clock nothing.

@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <new>
 #include <span>
@@ -44,20 +47,32 @@ bool is_started_as(std::string_view word) {
   return program != std::string_view::npos && words.substr(program + 1).starts_with(word);
 }
 
+[[noreturn]] void end_without_memory() {
+  if (is_started_as("--worker")) end_worker_without_memory();
+  if (is_started_as("--runner")) end_runner_without_memory();
+  end_with(STDERR_FILENO, "ampcheck: not enough memory\n");
+}
+
 [[noreturn]] void end_for_memory() {
   const std::type_info* const thrown = abi::__cxa_current_exception_type();
-  if (thrown != nullptr && *thrown == typeid(std::bad_alloc)) {
-    if (is_started_as("--worker")) end_worker_without_memory();
-    if (is_started_as("--runner")) end_runner_without_memory();
-    end_with(STDERR_FILENO, "ampcheck: not enough memory\n");
-  }
+  if (thrown != nullptr && *thrown == typeid(std::bad_alloc)) end_without_memory();
   as_usual();
   std::abort();
 }
 
+/// Libraries in C end the process by themselves where a call for memory failed, or trip over what it gave.
+extern "C" void on_crash(int number) {
+  if (errno == ENOMEM) end_without_memory();
+  std::signal(number, SIG_DFL);
+  raise(number);
+}
+
 /// Before all other static objects, which take memory too.
 struct FromTheStart {
-  FromTheStart() { as_usual = std::set_terminate(end_for_memory); }
+  FromTheStart() {
+    as_usual = std::set_terminate(end_for_memory);
+    for (const int number : {SIGABRT, SIGSEGV}) std::signal(number, on_crash);
+  }
 };
 [[gnu::init_priority(101)]] const FromTheStart from_the_start;
 
@@ -72,7 +87,10 @@ void end_runner_without_memory() {
 }
 
 bool is_for_memory(const std::exception& error) {
-  return std::string_view(error.what()).find("std::bad_alloc") != std::string_view::npos;
+  const std::string_view words = error.what();
+  return words.find("std::bad_alloc") != std::string_view::npos ||
+         words.find(std::strerror(ENOMEM)) != std::string_view::npos ||
+         words.find("cannot allocate memory") != std::string_view::npos;  // as dlerror() has it
 }
 
 void leave_memory_to_libraries() { std::set_terminate(as_usual); }

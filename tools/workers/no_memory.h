@@ -11,7 +11,8 @@ namespace ampcheck::tools {
 [[noreturn]] void end_worker_without_memory();
 [[noreturn]] void end_runner_without_memory();
 
-/// Whether a library could not say what it is since it found no memory: it could before, in the process that reports.
+/// Whether a library could not be loaded, could not say what it is, or its kernel could not do its work, since it found
+/// no memory.
 bool is_for_memory(const std::exception& error);
 
 /// From here on a std::bad_alloc that nothing catches is that of a library: it ends the process as it ends any other.

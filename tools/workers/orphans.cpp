@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -91,6 +92,11 @@ pid_t start_own_child(const std::function<pid_t()>& start) {
 void own_child_ended(pid_t child) {
   const std::lock_guard lock(own_children().mutex);
   own_children().all.erase(child);
+}
+
+std::string how_it_ended(int status) {
+  if (!WIFSIGNALED(status)) return "by itself with exit code " + std::to_string(WEXITSTATUS(status));
+  return "by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) + ")";
 }
 
 void end_orphans() {

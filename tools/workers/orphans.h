@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <string>
 
 namespace ampcheck::tools {
 
@@ -17,6 +18,9 @@ void adopt_orphans();
 pid_t start_own_child(const std::function<pid_t()>& start);
 /// That child has ended and was waited for.
 void own_child_ended(pid_t child);
+
+/// "by signal 11 (Segmentation fault)", "by itself with exit code 3", of a status of waitpid().
+std::string how_it_ended(int status);
 
 /// Ends every child of this process but its own ones, and theirs in turn. Nothing where no orphans are adopted.
 void end_orphans();

@@ -21,6 +21,7 @@
 #include "tools/workers/child.h"
 #include "tools/workers/orphans.h"
 #include "tools/workers/runner_channel.h"
+#include "tools/workers/spawn_actions.h"
 #include "tools/workers/wire_bytes.h"
 #include "tools/workers/worker_channel.h"
 
@@ -107,6 +108,12 @@ std::string request_of(std::size_t op, KernelPass pass, const kernels::KernelCal
   return out.take();
 }
 
+/// What is done before this process ends as that of a library did.
+std::function<void()>& ends_alike() {
+  static std::function<void()> what;
+  return what;
+}
+
 /// How many calls left the same bits. Throws what the kernel threw. Nothing that its process says becomes a finding by
 /// itself, but for these two.
 std::int64_t take_reply(const std::string& reply) {
@@ -124,7 +131,9 @@ std::int64_t take_reply(const std::string& reply) {
   }
   switch (static_cast<CallEnd>(end)) {
     case CallEnd::done: return static_cast<std::int64_t>(equal);
-    case CallEnd::no_memory: throw std::bad_alloc();
+    case CallEnd::no_memory:
+      if (what.empty()) throw std::bad_alloc();
+      throw EnvironmentError(std::string(checks::kForMemory) + " " + what);
     case CallEnd::environment_error: throw EnvironmentError(what);
     case CallEnd::plugin_error: throw checks::PluginError(what);
     case CallEnd::other_error: throw Error(what);
@@ -182,30 +191,30 @@ void KernelRunner::start() {
   int to[2], from[2];
   if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0)
     throw EnvironmentError(std::string("[runner] cannot make a pipe: ") + std::strerror(errno));
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
+  SpawnActions actions;
   // Through high numbers first: a descriptor may be the number that another goes to.
   const int high[] = {fcntl(to[0], F_DUPFD_CLOEXEC, 64), fcntl(from[1], F_DUPFD_CLOEXEC, 64),
                       fcntl(arena_.file(), F_DUPFD_CLOEXEC, 64)};
   const int low[] = {kRequests, kReplies, kSharedMemory};
-  for (int i = 0; i < 3; ++i) posix_spawn_file_actions_adddup2(&actions, high[i], low[i]);
-  if (kind_ != Kind::heard) posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  for (int i = 0; i < 3; ++i) actions.duplicate(high[i], low[i]);
+  if (kind_ != Kind::heard) actions.open(STDOUT_FILENO, "/dev/null", O_WRONLY);
   std::string words[] = {"ampcheck", "--runner", library_, "describes"};
   char* argv[] = {words[0].data(), words[1].data(), words[2].data(),
                   kind_ == Kind::describes ? words[3].data() : nullptr, nullptr};
   int failed = 0;
   process_ = start_own_child([&] {
     pid_t child = 0;
-    failed = posix_spawn(&child, "/proc/self/exe", &actions, nullptr, argv, environ);
+    failed = posix_spawn(&child, "/proc/self/exe", actions.get(), nullptr, argv, environ);
     return failed == 0 ? child : 0;
   });
-  posix_spawn_file_actions_destroy(&actions);
   for (const int file : {high[0], high[1], high[2], to[0], from[1]}) close(file);
   if (failed != 0) throw EnvironmentError(std::string("[runner] cannot be started: ") + std::strerror(failed));
   requests_ = to[1];
   replies_ = from[0];
-  described_ = false;
+  up_ = described_ = false;
 }
+
+void KernelRunner::before_ending_alike(std::function<void()> what) { ends_alike() = std::move(what); }
 
 const checks::OutsideDescription& KernelRunner::description() {
   const std::lock_guard lock(mutex_);
@@ -213,8 +222,25 @@ const checks::OutsideDescription& KernelRunner::description() {
   return description_;
 }
 
+/// A process that ends before is none of the library's doing.
+void KernelRunner::wait_until_up() {
+  std::string message;
+  if (!answers() || !receive_message(replies_, message)) {
+    wait_for_its_end();
+    throw EnvironmentError(std::string(checks::kProcessLost) + " that of the kernels ended " + how_it_ended(status_) +
+                           " before it loaded '" + library_ + "'; is there enough memory?");
+  }
+  Reader in(message);
+  std::uint64_t what = 0;
+  in.get(what);
+  if (static_cast<LoadEnd>(what) == LoadEnd::no_memory) throw std::bad_alloc();
+  up_ = true;
+}
+
 /// What a process that was started again says is what the first one said, or not looked at.
 void KernelRunner::take_description() {
+  if (!up_) wait_until_up();
+  const LoadingTime loads(clock_);
   std::string message;
   if (!answers() || !receive_message(replies_, message)) end_as_it_did();
   described_ = true;
@@ -248,7 +274,8 @@ void KernelRunner::unload() {
   while (waitpid(process_, &status_, 0) < 0 && errno == EINTR) {
   }
   process_ = 0;
-  if (!WIFEXITED(status_) || WEXITSTATUS(status_) != 0) end_as_it_did();
+  const bool alright = WIFEXITED(status_) && WEXITSTATUS(status_) == 0;
+  if (!alright && !has_answered()) end_as_it_did();  // an answer: that it found no memory
 }
 
 const std::deque<checks::OpDef>& KernelRunner::take_over(const std::vector<const checks::OpDef*>& ops) {
@@ -276,23 +303,20 @@ std::int64_t KernelRunner::call(std::size_t op, KernelPass pass, const kernels::
                                 const Series& series) {
   const std::lock_guard lock(mutex_);
   if (process_ == 0 || (distrusted_ && *distrusted_ != op)) restart();
-  Copies copies(arena_);
-  std::string reply;
-  const std::string request = request_of(op, pass, call, series, arena_, copies);
-  if (!described_) {
-    const LoadingTime loads(clock_);
-    take_description();
-  }
-  {
-    const KernelTime counts(clock_);
-    const bool sent = send_message(requests_, request);
-    if (!(sent ? answers() : has_answered()) || !receive_message(replies_, reply)) end_as_it_did();
-  }
-  copies.bring_back();
   try {
+    Copies copies(arena_);
+    std::string reply;
+    const std::string request = request_of(op, pass, call, series, arena_, copies);
+    if (!described_) take_description();
+    {
+      const KernelTime counts(clock_);
+      const bool sent = send_message(requests_, request);
+      if (!(sent ? answers() : has_answered()) || !receive_message(replies_, reply)) end_as_it_did();
+    }
+    copies.bring_back();
     return take_reply(reply);
   } catch (const std::bad_alloc&) {
-    restart();  // it may have ended with these words
+    restart();  // it may have ended with these words, or a message of it is read in part
     throw;
   }
 }
@@ -316,13 +340,19 @@ bool KernelRunner::has_answered() const {
   return poll(&at, 1, 0) > 0 && (at.revents & POLLIN) != 0;
 }
 
-void KernelRunner::end_as_it_did() {
+void KernelRunner::wait_for_its_end() {
   constexpr auto kMercy = std::chrono::seconds(1);
   const auto deadline = std::chrono::steady_clock::now() + kMercy;
   while (process_ != 0 && waitpid(process_, &status_, WNOHANG) == 0) {  // it may have closed its descriptors, and go on
     if (std::chrono::steady_clock::now() > deadline) kill(process_, SIGKILL);
     usleep(1000);
   }
+  process_ = 0;
+}
+
+void KernelRunner::end_as_it_did() {
+  wait_for_its_end();
+  if (ends_alike()) ends_alike()();
   const int status = status_;
   if (!WIFSIGNALED(status)) _exit(WEXITSTATUS(status));
   std::signal(WTERMSIG(status), SIG_DFL);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -36,7 +37,8 @@ class KernelRunner {
   KernelRunner(const KernelRunner&) = delete;
   KernelRunner& operator=(const KernelRunner&) = delete;
 
-  /// What the library is, once it is loaded. Throws what loading it threw; if its process ended, as call() does.
+  /// What the library is, once it is loaded. Throws what loading it threw; EnvironmentError if its process ended before
+  /// it began to load the library; if it ended later, as call() does.
   const checks::OutsideDescription& description();
   /// Of one that describes: the library is unloaded. If that ended its process otherwise than by itself, this one ends
   /// in the same way.
@@ -54,6 +56,8 @@ class KernelRunner {
   /// same bits. Throws what it threw. If its process ended, this one ends in the same way: whoever waits for it sees
   /// how.
   std::int64_t call(std::size_t op, KernelPass pass, const kernels::KernelCall& call, const Series& series);
+  /// What is done before this process ends as that of a library did, so that whoever waits knows whose doing it is.
+  static void before_ending_alike(std::function<void()> what);
   /// Its process is another one from now on, and remembers nothing.
   void start_anew();
   /// It is another one before a kernel of another op is called.
@@ -64,9 +68,11 @@ class KernelRunner {
 
   void start();
   void restart();
+  void wait_until_up();
   void take_description();
   bool answers();
   bool has_answered() const;
+  void wait_for_its_end();
   [[noreturn]] void end_as_it_did();
 
   std::string library_;
@@ -79,6 +85,7 @@ class KernelRunner {
   pid_t process_ = 0;
   int status_ = 0;  ///< of its end
   int requests_ = -1, replies_ = -1;
+  bool up_ = false;         ///< the process that runs now has begun to load the library
   bool described_ = false;  ///< the process that runs now has said what it loaded
   std::optional<Description> memory_;
   checks::OutsideDescription description_;

@@ -19,14 +19,16 @@ inline constexpr std::uint64_t kMostMessage = 16 << 20;
 
 /// What became of a call.
 enum class CallEnd : std::uint8_t { done, kernel_error, no_memory, environment_error, plugin_error, other_error };
-/// What became of loading the library: the first message of a runner. A process that finds no memory says so with the
+/// What became of loading the library: the second message of a runner. The first one is `up`: it is about to load it,
+/// and what ends it from here on is the library's doing. A process that finds no memory says so with the
 /// same number, wherever it is.
 enum class LoadEnd : std::uint8_t {
   done,
   plugin_error,
   no_memory = static_cast<std::uint8_t>(CallEnd::no_memory),
   environment_error,
-  other_error
+  other_error,
+  up
 };
 
 /// Bytes from the first element to the end of the last one.

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -58,8 +59,15 @@ class Line {
   std::size_t size_ = 0;
 };
 
-/// Says which tensor an access missed, and by how much; then the signal takes its course.
+/// Where a call for memory failed before, that is what is missing. Otherwise it says which tensor an access missed, and
+/// by how much, and the signal takes its course.
 extern "C" void on_fault(int number, siginfo_t* info, void*) {
+  if (errno == ENOMEM) end_runner_without_memory();
+  std::signal(number, SIG_DFL);  // back to the access
+  if (info->si_code <= 0) {      // nobody touched anything: a process sent it, as abort() does
+    raise(number);
+    return;
+  }
   const auto* const at = static_cast<const std::byte*>(info->si_addr);
   for (int i = 0; i < touchable_count; ++i) {
     const Touchable& t = touchable[static_cast<std::size_t>(i)];
@@ -74,7 +82,6 @@ extern "C" void on_fault(int number, siginfo_t* info, void*) {
     line.print();
     break;
   }
-  std::signal(number, SIG_DFL);  // back to the access
 }
 
 void catch_faults() {
@@ -84,8 +91,7 @@ void catch_faults() {
   struct sigaction action {};
   action.sa_sigaction = on_fault;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-  sigaction(SIGSEGV, &action, nullptr);
-  sigaction(SIGBUS, &action, nullptr);
+  for (const int number : {SIGSEGV, SIGBUS, SIGABRT}) sigaction(number, &action, nullptr);
 }
 
 /// A call as it was sent. The judge is trusted.
@@ -187,9 +193,10 @@ std::string answer(const std::vector<const checks::OpDef*>& ops, const std::stri
     const kernels::KernelFn& function = pass == KernelPass::forward    ? kernel.forward
                                         : pass == KernelPass::backward ? kernel.backward
                                                                        : kernel.jvp;
+    errno = 0;
     equal = kernels::equal_calls(function, sent.call, sent.written, static_cast<std::int64_t>(sent.times));
   } catch (const checks::KernelError& error) {
-    ended(CallEnd::kernel_error, error.what());
+    ended(is_for_memory(error) ? CallEnd::no_memory : CallEnd::kernel_error, error.what());
   } catch (const checks::PluginError& error) {
     ended(CallEnd::plugin_error, error.what());
   } catch (const EnvironmentError& error) {
@@ -236,6 +243,7 @@ std::string loaded(const std::string& library, const std::string& left, std::vec
     if (is_for_memory(error)) throw std::bad_alloc();
     return failed(LoadEnd::plugin_error, error);
   } catch (const EnvironmentError& error) {
+    if (is_for_memory(error)) throw std::bad_alloc();
     return failed(LoadEnd::environment_error, error);
   } catch (const std::exception& error) {
     return failed(LoadEnd::other_error, error);
@@ -259,6 +267,11 @@ ExitCode answer_requests(char** argv, bool describes) {
                          .after = [&](const std::string&, const std::string& changed) { left = changed; },
                          .keeps_state = !describes});
   leave_memory_to_libraries();
+  Writer up;
+  up.put(static_cast<std::uint64_t>(LoadEnd::up));
+  if (!send_message(kReplies, up.take())) _exit(0);
+  catch_faults();
+  errno = 0;
   std::vector<const checks::OpDef*> ops;
   const std::string description = loaded(argv[2], left, ops);
   const pid_t self = getpid();
@@ -269,7 +282,6 @@ ExitCode answer_requests(char** argv, bool describes) {
   struct sigaction action {};
   action.sa_handler = on_runner_terminate;
   sigaction(SIGTERM, &action, nullptr);
-  if (!describes) catch_faults();
   MappedArena arena(kSharedMemory);
   for (std::string request; receive_message(kRequests, request);) {
     const std::string reply = answer(ops, request, arena);

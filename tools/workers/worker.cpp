@@ -80,6 +80,31 @@ checks::RunOptions run_options(std::string_view device, std::string_view how) {
   return out;
 }
 
+/// How a case is to be judged, by a request's first two letters.
+checks::How how_of(const std::string& request) {
+  const char what = request.size() > 1 ? request[1] : kExplained;
+  return {.sampled = request.starts_with(kSampled),
+          .explain = what == kExplained || what == kMeasured,
+          .power = what == kMeasured,
+          .values = what == kReduced,
+          .first = what == kReduced || what == kFirst};
+}
+
+/// The supervisor has seen this library described: if it is another one now, that is its doing.
+void open_library(CaseOptions& options, KernelClock& clock) {
+  try {
+    open_plugin(options);
+  } catch (const EnvironmentError&) {
+    clock.stop();
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (...) {
+    clock.blame();
+    throw;
+  }
+}
+
 ExitCode answer_requests(char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   CaseOptions options;
@@ -89,10 +114,10 @@ ExitCode answer_requests(char** argv) {
   const checks::RunOptions run = run_options(argv[3], argv[4]);
   KernelClock* const clock = KernelClock::map(kClock);  // to the end of the process
   close(kClock);                                        // kernels do not see it
-  clock->start();                                       // of loading the library
   std::unique_ptr<KernelRunner> runner;
   if (kernels_run_apart(options.words.front(), run.device)) {
     runner = std::make_unique<KernelRunner>(options.words.front(), KernelRunner::Kind::heard, clock);
+    KernelRunner::before_ending_alike([clock] { clock->blame(); });
     checks::watch_loading({.before = {}, .after = {}, .outside = [&](const std::string&) {
                              return std::optional(runner->description());
                            }});
@@ -101,8 +126,11 @@ ExitCode answer_requests(char** argv) {
   limit(RLIMIT_FSIZE, kMostOutput);  // a kernel may not take the disk either
   std::signal(SIGXFSZ, SIG_DFL);     // one that prints without end is ended
   set_threads(1);
-  leave_memory_to_libraries();
-  open_plugin(options);
+  if (runner == nullptr) {
+    leave_memory_to_libraries();
+    clock->start();  // of loading the library, here
+  }
+  open_library(options, *clock);
   if (runner != nullptr) {
     std::vector<const checks::OpDef*> there;
     for (const checks::OpDef& op : runner->take_over(options.plugin_ops)) there.push_back(&op);
@@ -115,12 +143,7 @@ ExitCode answer_requests(char** argv) {
   action.sa_handler = on_terminate;  // no SA_RESTART: one that waits for a case ends
   sigaction(SIGTERM, &action, nullptr);
   for (std::string line; read_line(line);) {
-    const char what = line.size() > 1 ? line[1] : kExplained;
-    const checks::How how{.sampled = line.starts_with(kSampled),
-                          .explain = what == kExplained || what == kMeasured,
-                          .power = what == kMeasured,
-                          .values = what == kReduced,
-                          .first = what == kReduced || what == kFirst};
+    const checks::How how = how_of(line);
     const checks::Case item = parse_case(options, line.substr(std::min<std::size_t>(2, line.size())));
     std::optional<CaseResult> result;
     try {
