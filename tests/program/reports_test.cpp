@@ -14,6 +14,7 @@
 #include <set>
 #include <sstream>
 
+#include "tools/report/loss_decimal.h"
 #include "tools/report/numbers.h"
 
 namespace ampcheck::tools {
@@ -107,8 +108,9 @@ TEST(ConsoleReport, SaysWhatMakesTheIntervalsWide) {
                      {"rounded", {{"sub", 0}, {"mul", 0.25}, {"branch yes", 1}, {"exp", 0.5}}}};
   const std::string text = console_report(report, {}, {});
   EXPECT_TRUE(contains(text, "\n  exact: nothing; every result is exact, or exact and rounded once\n")) << text;
-  EXPECT_TRUE(contains(text, "\n  one_side: nothing; every result is exact, or exact and rounded once; "
-                             "never taken: branch no\n"))
+  EXPECT_TRUE(contains(text,
+                       "\n  one_side: nothing; every result is exact, or exact and rounded once; "
+                       "never taken: branch no\n"))
       << text;
   EXPECT_TRUE(contains(text, "\n  rounded: exp 50 %, mul 25 %; never visible: sub\n")) << text;
   EXPECT_FALSE(contains(text, "branch yes")) << text;

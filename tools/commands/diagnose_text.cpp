@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "tools/commands/diagnose_report.h"
-#include "tools/report/numbers.h"
+#include "tools/report/loss_decimal.h"
 
 namespace ampcheck::tools {
 

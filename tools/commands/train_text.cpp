@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "tools/commands/train_report.h"
+#include "tools/report/loss_decimal.h"
 #include "tools/report/numbers.h"
 #include "tools/report/shell_word.h"
 #include "tools/trace/clip_text.h"

@@ -69,11 +69,6 @@ std::string short_decimal(const FloatFormat& format, double value) {
   return rounded_decimal(value, 17);
 }
 
-std::string loss_decimal(double value) {
-  const double size = std::fabs(value);
-  return value == 0 || (size >= 1e-3 && size < 1e6) ? fmt::format("{:.4f}", value) : rounded_decimal(value, 5);
-}
-
 std::string grouped(std::int64_t value) {
   std::string text = std::to_string(value);
   for (std::ptrdiff_t at = std::ssize(text) - 3; at > (value < 0 ? 1 : 0); at -= 3)

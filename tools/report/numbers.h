@@ -25,9 +25,6 @@ std::string hex_bits(const FloatFormat& format, std::uint64_t bits);
 std::string short_decimal(const FloatFormat& format, double value);
 /// At most `digits` significant digits.
 std::string rounded_decimal(double value, int digits);
-/// A loss: four decimals, "2.3973"; five significant digits where these would show little or too much of it, "5.8187e+86".
-/// A NaN's sign says nothing.
-std::string loss_decimal(double value);
 /// "61,204,112"
 std::string grouped(std::int64_t value);
 /// "exact" for 0, "< 0.1 %", "4.1 %", "41 %"

@@ -181,7 +181,8 @@ struct Options {
   Device device = Device::cpu;  ///< Where kernels run.
   int jobs = 0;                 ///< Cases that run at a time; 0: one for each core.
   bool relations = true;    ///< Whether exact relations (the same bits again, guards, row independence) are checked.
-  std::int64_t memory = 0;  ///< Memory limit for concurrent cases, in bytes; 0: 80 % of what is free. A larger case is judged in part, or skipped.
+  std::int64_t memory = 0;  ///< Memory limit for concurrent cases, in bytes; 0: 80 % of what is free. A larger case is
+                            ///< judged in part, or skipped.
   double time_budget = 0;   ///< Seconds after which no further case starts; 0: none.
   /// The program `ampcheck`, whose processes run the kernels of a library: what a kernel does to its process is then a
   /// finding of its case. Empty: kernels run in the calling process, and one that crashes ends it. Built-in kernels
