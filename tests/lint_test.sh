@@ -61,7 +61,7 @@ check() {
 plant() { local file=$tree/$1; shift; printf '%s\n' "$@" >>"$file"; }
 
 right_tree
-for rule in format commas shell complexity; do check "right $rule" "" "$rule"; done
+for rule in format commas ranges shell complexity; do check "right $rule" "" "$rule"; done
 
 plant src/a.cpp '' 'int  wrong(int x){return x;}'
 check "a misformatted line" "src/a.cpp:20: not as clang-format writes it" format
@@ -87,6 +87,40 @@ right_tree
 plant src/a.cpp '' 'int joined(int& a, int (*f)(const char*)) {' '  return ++a, f(";");' '}'
 python3 "$(dirname "$lint")/lint_rules/joined_statements.py" --fix "$tree/src/a.cpp"
 grep -q '++a; return f(";");' "$tree/src/a.cpp" || { echo "FAILED a semicolon in a text: $(tail -n 4 "$tree/src/a.cpp")"; failed=1; }
+
+# What functions return is declared in a header of its own; `Parts` is a struct, `View` shows what others hold.
+declared() {
+  right_tree
+  plant src/parts.h 'Parts parts_of(int x);' 'Options parse(int x);' 'Net& parse(char x);' 'const Parts& kept_parts(int x);' 'std::optional<std::vector<int>> found(int x);' \
+    'std::vector<std::string> names_of(int x);' 'View view_of(int x);' 'std::shared_ptr<Parts> shared(int x);' \
+    'struct Parts {' '  const std::vector<int>& list() const;' '  std::vector<int> copies() const;' '  std::vector<int> numbers;' '};'
+}
+# ranges NAME EXPECTED RANGE: "over" for a range that is found, "" for one that is right.
+ranges() {
+  local name=$1 expected=$2 range=$3
+  declared
+  plant src/a.cpp '' 'void over(int x) {' '  const auto report = [&](int y) { return json::parse(y); };' '  const auto known = [&](int y) -> const json& { return all.at(y); };' \
+    "  for (const auto& one : $range) {" '    use(one);' '  }' '}'
+  check "$name" "${expected:+src/a.cpp:23: a range-for over a part of a temporary, \`$range\`}" ranges
+}
+ranges "an element of a temporary" over 'nlohmann::json::parse(text)["runs"]'
+ranges "items of a temporary" over 'json::parse(text).at("runs").items()'
+ranges "of the result of a lambda" over 'report(x)["runs"]'
+ranges "a reference that a method of a temporary gives" over 'parts_of(x).list()'
+ranges "of a new object" over 'Parts{x}.list()'
+ranges "of an optional" over '*found(x)'
+ranges "of an optional's value" over 'found(x).value()'
+ranges "behind a shared pointer" over 'shared(x)->numbers'
+ranges "in a bracket" over '(*shared(x)).numbers'
+ranges "of the first of a list" over 'names_of(x).front()'
+for right in 'parts_of(x)' 'parts_of(x).numbers' 'parts_of(x).copies()' 'kept_parts(x).list()' 'kept_parts(x).copies()' 'known(x)["runs"]' 'names_of(x)' \
+  'view_of(x)[0]' 'report(x)' 'x > 0 ? kept_parts(x).list() : kept_parts(0).list()' 'parsed["runs"]' 'parsed.at("runs").items()' 'all[parts_of(x).list().front()]' \
+  'unheard_of(x).list()'; do
+  ranges "right: $right" "" "$right"
+done
+declared
+plant src/a.cpp '' 'void over(int x) {' '  for (auto kept = json::parse(x); auto& one : kept["runs"]) use(one);' '}'
+check "right: kept in the loop" "" ranges
 
 right_tree
 plant tools/run 'for file in $(ls *.txt); do cd $file; done' 'if [ $x = 1 ]; then rm -rf /"$y"; fi'

@@ -31,7 +31,7 @@ using In = std::span<const BlockIn>;
 /// Applies a scalar rule (context, a, ra, v, r) to a block; each rule has its own loop, into which it is inlined.
 template <auto rule>
 void unary(const RuleContext& context, int n, In in, BlockOut out) {
-  const RuleContext c = context;
+  const RuleContext c = context;  // NOLINT(performance-unnecessary-copy-initialization): may not alias
   const double* __restrict__ a = in[0].v, * __restrict__ ra = in[0].r;
   double* __restrict__ v = out.v, * __restrict__ r = out.r;
   for (int i = 0; i < n; ++i) rule(c, a[i], ra[i], v[i], r[i]);
@@ -40,7 +40,7 @@ void unary(const RuleContext& context, int n, In in, BlockOut out) {
 /// The same of (context, a, ra, b, rb, v, r).
 template <auto rule>
 void binary(const RuleContext& context, int n, In in, BlockOut out) {
-  const RuleContext c = context;
+  const RuleContext c = context;  // NOLINT(performance-unnecessary-copy-initialization): may not alias
   const double *__restrict__ a = in[0].v, *__restrict__ ra = in[0].r, *__restrict__ b = in[1].v, *__restrict__ rb = in[1].r;
   double* __restrict__ v = out.v, * __restrict__ r = out.r;
   for (int i = 0; i < n; ++i) rule(c, a[i], ra[i], b[i], rb[i], v[i], r[i]);
@@ -124,7 +124,7 @@ void monotone(const RuleContext& c, double ulps, int n, In in, BlockOut out, dou
 
 void exp_rule(const RuleContext& context, int n, In in, BlockOut out) {
   vector_exp(in[0].v, out.v, n);
-  const RuleContext c = context;
+  const RuleContext c = context;  // NOLINT(performance-unnecessary-copy-initialization): may not alias
   const double* __restrict__ a = in[0].v, * __restrict__ ra = in[0].r, * __restrict__ v = out.v;
   double* __restrict__ r = out.r;
   int wide = 0;
@@ -171,7 +171,7 @@ void log1p_rule(const RuleContext& c, int n, In in, BlockOut out) {
 
 void erf_rule(const RuleContext& context, int n, In in, BlockOut out, bool complement) {
   std::array<double, kBlock> near{}, slope{};
-  const RuleContext c = context;
+  const RuleContext c = context;  // NOLINT(performance-unnecessary-copy-initialization): may not alias
   const double* __restrict__ a = in[0].v, * __restrict__ ra = in[0].r, * __restrict__ bell = slope.data(), * __restrict__ v = out.v;
   double* __restrict__ nearest = near.data(), * __restrict__ r = out.r;
   for (int i = 0; i < n; ++i) {
@@ -406,7 +406,7 @@ void AddTerms(const SumsIn& x, std::int64_t n, const SumsOut& s) {
 
 /// Radii of sums from their states; where a sum has two terms or fewer, the radius stays.
 void SettleChain(const RuleContext& context, int n, const double* v_in, const SumsOut& s, double* r_out) {
-  const RuleContext c = context;
+  const RuleContext c = context;  // NOLINT(performance-unnecessary-copy-initialization): may not alias
   const double* __restrict__ v = v_in, * __restrict__ terms = s.terms, * __restrict__ mass = s.mass, * __restrict__ base = s.base;
   const double* __restrict__ grid = s.grid;
   double* __restrict__ r = r_out;

@@ -432,7 +432,7 @@ class PlainEvaluator {
                      out.data() + batch * plane);
       return out;
     }
-    std::vector<Real> terms(at(k)), left(kFuses ? at(k) : 0), right(left);
+    std::vector<Real> terms(at(k)), left(kFuses ? at(k) : 0), right(left.size());
     for (std::int64_t batch = 0; batch < batches; ++batch)
       for (std::int64_t i = 0; i < n; ++i)
         for (std::int64_t j = 0; j < m; ++j) {

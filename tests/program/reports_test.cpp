@@ -14,6 +14,7 @@
 #include <set>
 #include <sstream>
 
+#include "tools/report/loss_decimal.h"
 #include "tools/report/numbers.h"
 
 namespace ampcheck::tools {
@@ -95,6 +96,24 @@ TEST(ConsoleReport, ShowsEachFailingOpAndCountsTheRest) {
   for (std::size_t i = 0; i < hundred.cases.size(); ++i) hundred.cases[i].op = "op" + std::to_string(i);
   EXPECT_EQ(shown_failures(hundred), 25u);
   EXPECT_NE(console_report(hundred, {}, {}).find("and 75 more failing cases"), std::string::npos);
+}
+
+/// Operations with what each makes of an interval; a branch makes nothing of it, it is named if no value took it.
+TEST(ConsoleReport, SaysWhatMakesTheIntervalsWide) {
+  Report report;
+  for (const char* op : {"exact", "one_side", "rounded"})
+    report.cases.push_back({.name = std::string(op) + "()", .op = op, .dtype = "fp32"});
+  report.coverage = {{"exact", {{"branch no", 1}, {"branch yes", 1}}},
+                     {"one_side", {{"max", 0}, {"branch yes", 1}, {"branch no", 0}}},
+                     {"rounded", {{"sub", 0}, {"mul", 0.25}, {"branch yes", 1}, {"exp", 0.5}}}};
+  const std::string text = console_report(report, {}, {});
+  EXPECT_TRUE(contains(text, "\n  exact: nothing; every result is exact, or exact and rounded once\n")) << text;
+  EXPECT_TRUE(contains(text,
+                       "\n  one_side: nothing; every result is exact, or exact and rounded once; "
+                       "never taken: branch no\n"))
+      << text;
+  EXPECT_TRUE(contains(text, "\n  rounded: exp 50 %, mul 25 %; never visible: sub\n")) << text;
+  EXPECT_FALSE(contains(text, "branch yes")) << text;
 }
 
 /// Calls with the same data, of the op that has the fewest; none where some differ, and no line of few calls.
@@ -206,6 +225,17 @@ TEST(Numbers, ReadAndPrintTheSameEverywhere) {
   EXPECT_EQ(percent(0, "exact"), "exact");
   EXPECT_EQ(ulps_between(kBf16, 1.0, 1.0078125), 1.0);
   EXPECT_TRUE(std::isinf(ulps_between(kFp16, 65504, HUGE_VAL)));
+}
+
+TEST(Numbers, ALossIsReadableAtEverySize) {
+  EXPECT_EQ(loss_decimal(2.39731), "2.3973");
+  EXPECT_EQ(loss_decimal(0), "0.0000");
+  EXPECT_EQ(loss_decimal(-0.0012), "-0.0012");
+  EXPECT_EQ(loss_decimal(3.2e-7), "3.2e-07");
+  EXPECT_EQ(loss_decimal(5.81871186e86), "5.8187e+86");
+  EXPECT_EQ(loss_decimal(999999.5), "999999.5000");
+  EXPECT_EQ(loss_decimal(-std::numeric_limits<double>::quiet_NaN()), "nan");
+  EXPECT_EQ(loss_decimal(-std::numeric_limits<double>::infinity()), "-inf");
 }
 
 }  // namespace

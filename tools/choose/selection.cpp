@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/choose/selection.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
@@ -266,8 +268,8 @@ void require_symbols(const CaseOptions& options, const std::vector<std::string>&
   for (const auto& [symbol, range] : options.shapes.ranges) asked.push_back(symbol);
   for (const std::string& symbol : asked)
     if (generated && std::find(known.begin(), known.end(), symbol) == known.end())
-      throw UsageError("[--shapes] got '" + symbol + "'" + nearest_symbol(symbol, known) +
-                       ", want a dimension of what is selected: " + list);
+      throw UsageError(fmt::format("[--shapes] got '{}'{}, want a dimension of what is selected: {}", symbol,
+                                   nearest_symbol(symbol, known), list));
 }
 
 /// The extents nearest to one that an op refuses: "6 and 8"; empty if there are none in reach.

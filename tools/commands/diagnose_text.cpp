@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "tools/commands/diagnose_report.h"
+#include "tools/report/loss_decimal.h"
 
 namespace ampcheck::tools {
 
@@ -53,10 +54,10 @@ std::string symptoms_text(const Subject& subject, const Observation& seen, const
   const std::string run = fmt::format("The {} run", ampcheck::name(subject.options.dtype));
   if (!seen.ended.empty()) return run + " was ended by its scaler: " + seen.ended;
   if (s.lost >= 0) return fmt::format("{} has no finite loss at step {}.", run, s.lost + 1);
-  if (s.left >= 0) return fmt::format("{} left the fp64 run at step {}.", run, s.left + 1);
+  if (s.left >= 0) return fmt::format("{} diverged from the fp64 run at step {}.", run, s.left + 1);
   if (s.storm >= 0) return fmt::format("{} skips every step from step {} on.", run, s.storm + 1);
   if (s.bad_op >= 0) return fmt::format("{} goes wrong at step {}; its loss does not show it yet.", run, s.bad_op + 1);
-  return fmt::format("{} is well: {} steps, loss {:.4f}.", run, seen.steps.size(), seen.steps.back().loss);
+  return fmt::format("{} is well: {} steps, loss {}.", run, seen.steps.size(), loss_decimal(seen.steps.back().loss));
 }
 
 std::string open_text(const checks::diagnose::Report& report) {

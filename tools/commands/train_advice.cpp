@@ -12,6 +12,7 @@
 
 #include "src/op_call.h"
 #include "tools/commands/train_report.h"
+#include "tools/report/loss_decimal.h"
 
 namespace ampcheck::tools {
 
@@ -216,8 +217,9 @@ Try run_with(const Seen& s, const Answer& answer) {
   const bool fewer_skips = s.d.skipped.empty() || d.skipped.size() < s.d.skipped.size();
   const bool fewer_vanish = s.d.vanished_share < kMuch || d.vanished_share < s.d.vanished_share / 2;
   out.cured = !d.left_at && d.findings.empty() && fewer_skips && fewer_vanish && !fp64_grows;
-  out.text = fmt::format("tried for {} step{}: loss {:.4f}", out.steps, out.steps == 1 ? "" : "s", steps.back().loss);
-  if (steps.back().fp64_loss) out.text += fmt::format(", fp64 {:.4f}", *steps.back().fp64_loss);
+  out.text = fmt::format("tried for {} step{}: loss {}", out.steps, out.steps == 1 ? "" : "s",
+                         loss_decimal(steps.back().loss));
+  if (steps.back().fp64_loss) out.text += ", fp64 " + loss_decimal(*steps.back().fp64_loss);
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "tools/commands/train_report.h"
+#include "tools/report/loss_decimal.h"
 #include "tools/report/numbers.h"
 #include "tools/report/shell_word.h"
 #include "tools/trace/clip_text.h"
@@ -25,9 +26,6 @@ std::string scale_text(double scale) {
   const int k = std::ilogb(scale);
   return scale > 0 && (k > 3 || k < -3) && std::ldexp(1.0, k) == scale ? power(k) : rounded_decimal(scale, 6);
 }
-
-/// A NaN's sign says nothing.
-std::string loss_text(double loss) { return fmt::format("{:.4f}", std::isnan(loss) ? NAN : loss); }
 
 std::string place_text(const Place& place) {
   const Tally& t = place.tally;
@@ -61,8 +59,8 @@ std::string left_line(const Trainer& trainer, const Compared& at, const StepResu
                        at.step + 1);
   return fmt::format("The {} run diverged from the fp64 run at step {}: losses {} apart {} ({}); at the end {}{}.",
                      dtype, at.step + 1, rounded_decimal(std::fabs(at.apart), 2), mean_text(at),
-                     allowed_text(trainer, at), loss_text(last.loss),
-                     last.fp64_loss ? " against " + loss_text(*last.fp64_loss) : "");
+                     allowed_text(trainer, at), loss_decimal(last.loss),
+                     last.fp64_loss ? " against " + loss_decimal(*last.fp64_loss) : "");
 }
 
 std::string head_line(const Trainer& trainer, const std::vector<StepResult>& steps) {
@@ -71,16 +69,16 @@ std::string head_line(const Trainer& trainer, const std::vector<StepResult>& ste
   if (const auto& left = trainer.verdict().left) return left_line(trainer, *left, last);
   if (!last.fp64_loss)
     return fmt::format("The {} run ended with loss {} (--shadow carried compares it with fp64).", dtype,
-                       loss_text(last.loss));
+                       loss_decimal(last.loss));
   const Compared& most = *trainer.verdict().most;
   const std::string apart = fmt::format("{} apart {}", rounded_decimal(std::fabs(most.apart), 2), mean_text(most));
   if (!most.spread)
     return fmt::format(
         "The {} run ended with loss {} against {} in fp64, never more than {}. No spread of seeds is known "
         "(--spread-seeds 5), so only a loss that is not finite counts as diverged.",
-        dtype, loss_text(last.loss), loss_text(*last.fp64_loss), apart);
+        dtype, loss_decimal(last.loss), loss_decimal(*last.fp64_loss), apart);
   return fmt::format("The {} run stayed close to the fp64 run: loss {} against {}, never more than {} ({}).", dtype,
-                     loss_text(last.loss), loss_text(*last.fp64_loss), apart, allowed_text(trainer, most));
+                     loss_decimal(last.loss), loss_decimal(*last.fp64_loss), apart, allowed_text(trainer, most));
 }
 
 /// What is wrong, beside the distance of the losses.
@@ -138,8 +136,8 @@ std::string share_of(std::int64_t part, std::int64_t all) {
 
 std::string train_step_line(const StepResult& s, int steps, const std::optional<Place>& worst) {
   std::string out =
-      fmt::format("step {:>{}}/{}  loss {}", s.step + 1, std::to_string(steps).size(), steps, loss_text(s.loss));
-  if (s.fp64_loss) out += "  fp64 " + loss_text(*s.fp64_loss);
+      fmt::format("step {:>{}}/{}  loss {}", s.step + 1, std::to_string(steps).size(), steps, loss_decimal(s.loss));
+  if (s.fp64_loss) out += "  fp64 " + loss_decimal(*s.fp64_loss);
   if (s.grad_norm) out += fmt::format("  gradient norm {}", rounded_decimal(*s.grad_norm, 4));
   out += fmt::format("  scale {}  skips {}", scale_text(s.scale), s.skips);
   if (worst) out += "   worst: " + place_text(*worst);

@@ -110,8 +110,7 @@ std::string shares(std::vector<Contribution> contributions, std::size_t most) {
                    [](const auto& a, const auto& b) { return a.share > b.share; });
   std::string out;
   for (std::size_t i = 0; i < std::min(most, contributions.size()) && contributions[i].share >= kVisibleShare; ++i)
-    out += fmt::format("{}{} {}", i == 0 ? "" : ", ", contributions[i].primitive,
-                       contributions[i].primitive.starts_with("branch") ? "taken" : percent(contributions[i].share));
+    out += fmt::format("{}{} {}", i == 0 ? "" : ", ", contributions[i].primitive, percent(contributions[i].share));
   return out;
 }
 
@@ -154,17 +153,20 @@ std::string coverage_lines(const Report& report, const std::vector<OpRow>& rows,
   for (const OpRow& row : rows) {
     const std::vector<Contribution>* const contributions = coverage_of(report, row.op);
     if (contributions == nullptr) continue;
-    std::vector<std::string> invisible;
-    for (const Contribution& c : *contributions)
-      if (c.share < kVisibleShare) invisible.push_back(c.primitive);
-    if (!all && invisible.empty()) continue;
-    if (invisible.size() == contributions->size()) {
-      if (all) out += fmt::format("  {}: nothing; every result is exact, or exact and rounded once\n", row.op);
-      continue;
+    std::vector<Contribution> operations;  // a branch has no width: it was taken or was not
+    std::vector<std::string> invisible, not_taken;
+    for (const Contribution& c : *contributions) {
+      const bool branch = c.primitive.starts_with("branch"), seen = c.share >= kVisibleShare;
+      if (!branch) operations.push_back(c);
+      if (!seen) (branch ? not_taken : invisible).push_back(c.primitive);
     }
-    const std::string seen = shares(*contributions, all ? 8 : 3);
-    out += fmt::format("  {}: {}{}\n", row.op, seen,
-                       invisible.empty() ? "" : "; never visible: " + joined(invisible, ", "));
+    const bool exact = invisible.size() == operations.size();
+    if (!all && not_taken.empty() && (exact || invisible.empty())) continue;
+    out += fmt::format("  {}: {}{}{}\n", row.op,
+                       exact ? "nothing; every result is exact, or exact and rounded once"
+                             : shares(std::move(operations), all ? 8 : 3),
+                       exact || invisible.empty() ? "" : "; never visible: " + joined(invisible, ", "),
+                       not_taken.empty() ? "" : "; never taken: " + joined(not_taken, ", "));
   }
   return out.empty() ? ""
                      : "\nWhat makes the intervals wide: the largest share of each operation of the formula\n" + out;

@@ -181,7 +181,8 @@ struct Options {
   Device device = Device::cpu;  ///< Where kernels run.
   int jobs = 0;                 ///< Cases that run at a time; 0: one for each core.
   bool relations = true;    ///< Whether exact relations (the same bits again, guards, row independence) are checked.
-  std::int64_t memory = 0;  ///< Bytes that the cases that run at a time may take; 0: four fifths of what is free.
+  std::int64_t memory = 0;  ///< Memory limit for concurrent cases, in bytes; 0: 80 % of what is free. A larger case is
+                            ///< judged in part, or skipped.
   double time_budget = 0;   ///< Seconds after which no further case starts; 0: none.
   /// The program `ampcheck`, whose processes run the kernels of a library: what a kernel does to its process is then a
   /// finding of its case. Empty: kernels run in the calling process, and one that crashes ends it. Built-in kernels
@@ -264,7 +265,7 @@ struct Case {
   std::string code;                     ///< Of the check that decides; empty where nothing was found.
   std::string note;                     ///< Why it was skipped, and the like.
   double seconds = 0;                   ///< That it took.
-  std::string smallest;                 ///< Name of the smallest case that fails alike, where one was found.
+  std::string smallest;                 ///< Name of the smallest failing case: of the same fault, where one was found.
   std::string values;         ///< The few numbers that the failure takes, in words, where they were looked for.
   std::vector<Check> checks;  ///< All checks of it, those that hold too.
 };

@@ -381,7 +381,7 @@ struct Place {
 /// Which loss scales the gradients in 16 bits bear, by the exponents of their exact values.
 struct ScaleAdvice {
   bool known = false;         ///< Some gradient was looked at; else the rest says nothing.
-  int low = 0;                ///< 2^low to 2^high lose nothing; low > high: each loses something.
+  int low = 0;                ///< 2^low to 2^high lose nothing; low > high: no loss scale keeps everything.
   int high = -1;              ///< See low.
   int best = 0;               ///< 2^best loses least of those without overflow.
   double best_share = 0;      ///< Of the non-zero elements: flushed to zero at 2^best.

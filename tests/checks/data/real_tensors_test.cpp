@@ -54,7 +54,8 @@ class RealTensors : public testing::Test {
 TEST_F(RealTensors, NetsMeetTheOpsThatAreNamedForThem) {
   for (const std::string_view net : models::net_names()) {
     std::set<std::string> met, named;
-    for (const models::RecordedCall& call : real_run(net, data)->steps.front().calls) met.insert(call.call.op);
+    const auto run = real_run(net, data);
+    for (const models::RecordedCall& call : run->steps.front().calls) met.insert(call.call.op);
     for (const std::string_view op : models::ops_of_net(net)) named.emplace(op);
     EXPECT_EQ(met, named) << net << ": models::ops_of_net names others than it calls";
     for (const std::string& op : named) EXPECT_NE(find_op(op), nullptr) << net << " " << op;
@@ -86,8 +87,9 @@ TEST_F(RealTensors, TheSameBitsInEveryRunAndWithAnyNumberOfThreads) {
 }
 
 TEST_F(RealTensors, EveryCallHasACotangentThatIsNotZero) {
-  for (const std::string_view net : models::net_names())
-    for (const models::StepRecord& step : real_run(net, data)->steps)
+  for (const std::string_view net : models::net_names()) {
+    const auto run = real_run(net, data);
+    for (const models::StepRecord& step : run->steps)
       for (const models::RecordedCall& call : step.calls) {
         const std::vector<double>& g = step.cotangents[static_cast<std::size_t>(call.output)];
         EXPECT_TRUE(std::any_of(g.begin(), g.end(), [](double v) { return v != 0; })) << net << " " << call.name;
@@ -95,6 +97,7 @@ TEST_F(RealTensors, EveryCallHasACotangentThatIsNotZero) {
           for (const double v : step.values[static_cast<std::size_t>(id)])
             ASSERT_TRUE(std::isfinite(v)) << net << " " << call.name << " " << name;
       }
+  }
 }
 
 /// The tape's gradient of a parameter against centred differences of the loss, in fp64.

@@ -60,7 +60,7 @@ class Finding:
 
     @property
     def smallest(self) -> dict[str, Any]:
-        """The inputs of the smallest case that fails alike (of this case, where none smaller was found), as arrays."""
+        """The inputs of the smallest failing case (of this case, where none smaller was found), as arrays."""
         return self._inputs(self.smallest_case or self.case)
 
     def __str__(self) -> str:
