@@ -71,7 +71,8 @@ std::vector<Specimen> activation_specimens() {
         "rows are not independent|last row|stale", unary(gelu_of, gelu_slope, {Io::last_row_from_first, "dx"})}},
       {{"erfc", "x/2 erfc(-x/sqrt(2)) and the same in backward",
         unary([](float x, Dtype) { return 0.5f * x * std::erfc(-(x * kSqrtHalf)); },
-              [](float x, float g, Dtype) { return g * (0.5f * std::erfc(-(x * kSqrtHalf)) + x * density(x)); })},
+              [](float x, float g, Dtype) { return g * (0.5f * std::erfc(-(x * kSqrtHalf)) + x * density(x)); }),
+        "erfc, g (cdf + x pdf)"},
        {"halved_first", "(x/2) (1 + erf)",
         unary([](float x, Dtype) { return 0.5f * x * (1 + std::erf(x * kSqrtHalf)); }, gelu_slope)}});
   add(out, "gelu_tanh",
@@ -140,11 +141,15 @@ std::vector<Specimen> activation_specimens() {
         unary([](float x, Dtype) { return x * std::fmin(std::fmax(x + 3, 0.0f), 6.0f) / 6; }, silu_slope)},
        {"unwritten_row", 15, "the last row of y is not written", "any", V::structural, "output buffer held|unwritten",
         unary(silu_of, silu_slope, {Io::drop_last_row, "y"})}},
-      {{"by_exp", "x / (1 + exp(-x))", unary([](float x, Dtype) { return x / (1 + std::exp(-x)); }, silu_slope)},
-       {"from_output", "dx = g (y + s (1 - y))", unary(silu_of, [](float x, float g, Dtype) {
-          const float s = sigmoid(x), y = x * s;
-          return g * (y + s * (1 - y));
-        })}});
+      {{"by_exp", "x / (1 + exp(-x))", unary([](float x, Dtype) { return x / (1 + std::exp(-x)); }, silu_slope),
+        "x / (1 + exp(-x))"},
+       {"from_output", "dx = g (y + s (1 - y))",
+        unary(silu_of,
+              [](float x, float g, Dtype) {
+                const float s = sigmoid(x), y = x * s;
+                return g * (y + s * (1 - y));
+              }),
+        "g (y + s (1 - y))"}});
   add(out, "swiglu",
       {{"dup_without_gate", 1, "dup = g s(gate)", "any", V::bug, "factor gate|missing factor",
         binary(
