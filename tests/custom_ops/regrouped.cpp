@@ -192,30 +192,6 @@ void describe_logistic(Op& op, bool declared) {
   });
 }
 
-/// exp(x - log(sum(exp(x)))) for exp(x - m) / sum(exp(x - m)); the logarithm may be kept in a type L.
-template <class L>
-void describe_softmax_by_lse(Op& op) {
-  op.summary("y = softmax of x");
-  op.input("x", "N D").no_gradient();
-  op.output("y");
-  op.dim("N", 5, 64, 3);
-  op.dim("D", 7, 129, 1024).least(1);
-  op.formula("y = softmax(x, -1)");
-  op.forward([]<class T>(Type<T>, const Call& call) {
-    const auto x = call.view<const T>("x");
-    const auto y = call.view<T>("y");
-    for (std::int64_t i = 0; i < x.extent(0); ++i) {
-      float most = float(x(i, 0)), sum = 0;
-      for (std::int64_t j = 1; j < x.extent(1); ++j)
-        if (!(float(x(i, j)) <= most)) most = float(x(i, j));
-      for (std::int64_t j = 0; j < x.extent(1); ++j) sum += std::exp(float(x(i, j)) - most);
-      const float lse = most + float(L(std::log(sum)));
-      for (std::int64_t j = 0; j < x.extent(1); ++j)
-        y(i, j) = T(std::isinf(most) ? std::exp(float(x(i, j)) - most) / sum : std::exp(float(x(i, j)) - lse));
-    }
-  });
-}
-
 }  // namespace
 
 AMPCHECK_OP(running_mean, op) { describe_running_mean(op, true); }
@@ -223,8 +199,6 @@ AMPCHECK_OP(running_mean_undeclared, op) { describe_running_mean(op, false); }
 AMPCHECK_OP(running_mean_from_two, op) { describe_running_mean(op, false, 2); }
 AMPCHECK_OP(logistic_by_tanh, op) { describe_logistic(op, true); }
 AMPCHECK_OP(logistic_by_tanh_undeclared, op) { describe_logistic(op, false); }
-AMPCHECK_OP(softmax_by_lse, op) { describe_softmax_by_lse<float>(op); }
-AMPCHECK_OP(softmax_by_lse_in_bf16, op) { describe_softmax_by_lse<BFloat16>(op); }
 AMPCHECK_OP(square_by_two, op) { describe_square(op, 2.0f); }
 AMPCHECK_OP(square_without_two, op) { describe_square(op, 1.0f); }
 AMPCHECK_OP(sum_of_four, op) { describe_four(op, false); }

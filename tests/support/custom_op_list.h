@@ -75,9 +75,7 @@ inline constexpr CustomOpCase kCustomOps[] = {
     {"regrouped.so", "running_mean_undeclared", ""},
     {"regrouped.so", "running_mean_from_two", "AC101"},  // class 42: another count
     {"regrouped.so", "logistic_by_tanh", ""},
-    {"regrouped.so", "logistic_by_tanh_undeclared", "AC101"},
-    {"regrouped.so", "softmax_by_lse", ""},
-    {"regrouped.so", "softmax_by_lse_in_bf16", "AC"},  // class 27
+    {"regrouped.so", "logistic_by_tanh_undeclared", "AC"},
     {"fp64.so", "adds64", ""},
     {"fp64.so", "adds64_in_float", "AC", "", true},
     {"fp64.so", "norm64", ""},
