@@ -60,6 +60,8 @@ struct Number {
   double shift = 0;         ///< size of the logarithm of what the formula divides by
   double count = 0;         ///< of an exact 1/n: n
   double summed = 1;        ///< of a sum: its terms, zeros too
+  double running = 0;       ///< of a mean: radius if it runs along
+  double zeros = 0;         ///< of a mean that runs along: what its terms that are zero add to `own`
   bool literal = false;     ///< a constant
   bool left_out = false;    ///< a literal zero that `where` chose
 
@@ -120,15 +122,15 @@ Number operator+(const Number& a, const Number& b) {
 }
 Number operator-(const Number& a, const Number& b) { return a + -b; }
 
-/// A sum over its count n as the mean that runs along, m + (x - m) / k: each step rounds thrice, at most 4 (n - 1) u
-/// of the mean size of the terms as of any sum that is rescaled as it runs (rule R3; West 1979). A term that is zero
-/// is a step, too, and nothing in between is exact.
+/// A sum over its count n as the mean that runs along, m + (x - m) / k (West 1979). Step k rounds a difference, its
+/// quotient and the sum; its errors count k/n in the end, and m is at most the mean size of the terms so far. Added up:
+/// (n + 2 + 2 (1 + 1/2 + ... + 1/n)) u of the mean size of all terms. A term that is zero is a step, too. It
+/// is the mean's own: what follows from it, as a variance, sees its error in second order, and gets no more room by it.
 void take_running_mean(const Number& sum, double n, Number& mean) {
   if (n < 2 || n != sum.summed) return;
-  const double steps = n - 1, here = std::max(0.0, sum.terms - 1) * by_pass(*rules);
-  mean.grid = 0;
-  mean.base += std::max(0.0, 4 * steps - here) * rules->u_sum * mean.mass;
-  mean.own += std::max(0.0, n - sum.terms) * rules->u_sum * mean.mass;
+  const double roundings = (n + 4 + 2 * std::log(n)) * rules->u_sum;
+  mean.running = roundings < 1 ? mean.base + roundings / (1 - roundings) * mean.mass : kInfinity;
+  mean.zeros = std::max(0.0, n - sum.terms) * rules->u_sum * mean.mass;
 }
 
 /// exp(z) / c as exp(z - log c): the logarithm joins the exponent's terms, of which each may be rounded once more, and
@@ -358,7 +360,8 @@ Regrouped regrouped(const Graph& graph, const std::vector<std::pair<Expr, std::v
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Number x = held.empty() ? all[i] : all[i] + Number(held[i]);
     out.value.push_back(x.v);
-    out.radius.push_back(std::min(known(x.radius()), kMostOfOwn * known(x.own)));
+    const double radius = std::max(known(x.radius()), known(x.running));
+    out.radius.push_back(std::min(radius, kMostOfOwn * known(x.own + x.zeros)));
     out.overflows.push_back(!(x.up <= kMaxFinite) && !(kMostOfOwn * x.peak <= kMaxFinite));
   }
   return out;
