@@ -7,10 +7,12 @@
 #include <chrono>
 #include <mutex>
 
+#include "checks/audit/form_needed.h"
 #include "checks/audit/gate_audit.h"
 #include "checks/data/regimes.h"
 #include "checks/explain/diagnosis.h"
 #include "checks/run/runner.h"
+#include "src/error.h"
 #include "src/parallel.h"
 #include "src/thread_scope.h"
 
@@ -92,9 +94,17 @@ Trial run_trial(const Specimen& specimen, Dtype dtype, const AuditOptions& optio
   return trial;
 }
 
+std::size_t form_named(const Specimen& specimen) {
+  for (std::size_t form = 0; form < specimen.op.forms.size(); ++form)
+    if (specimen.op.forms[form].name == specimen.form) return form;
+  if (specimen.form.empty()) return 0;
+  throw Error("[zoo] form of " + specimen.name() + ", got '" + specimen.form + "', want one of its op");
+}
+
 /// The specimen as an author's op: its formula and contract, no further form.
 void run_alone(const Specimen& specimen, const AuditOptions& options, Trial& trial) {
   OpDef op = specimen.op;
+  const std::size_t form = form_named(specimen);
   op.forms.resize(1);
   op.tried_first = 0;
   op.authored = true;
@@ -106,8 +116,14 @@ void run_alone(const Specimen& specimen, const AuditOptions& options, Trial& tri
       if (options.cancel != nullptr && options.cancel->load()) throw Interrupted();
       if (!specimen.correct() && trial.alone_convicted > 0) return;
       ++trial.alone_cases;
+      const bool needed = form > 0 && form_is_needed(specimen.op, call, form);
+      trial.needs_form += needed;
       if (!convicts(verdict_of_case(op, call, run).verdict)) continue;
-      if (trial.alone_convicted++ == 0) trial.alone_case = call.str(op.signature);
+      trial.needs_form_convicted += needed;
+      if (trial.alone_convicted++ == 0 || (!needed && trial.alone_case_needs_form)) {
+        trial.alone_case = call.str(op.signature);
+        trial.alone_case_needs_form = needed;
+      }
     }
 }
 
@@ -192,8 +208,11 @@ void Clean::add(const Trial& trial) {
   ++variants;
   cases += trial.cases;
   alarms += trial.convicted;
-  alone_cases += trial.alone_cases;
-  alone_alarms += trial.alone_convicted;
+  alone_cases += trial.alone_cases - trial.needs_form;
+  alone_alarms += trial.alone_convicted - trial.needs_form_convicted;
+  form_variants += trial.needs_form > 0;
+  form_cases += trial.needs_form;
+  form_alarms += trial.needs_form_convicted;
   gate_cases += trial.gate_cases;
   gate_alarms.resize(usual_gates().size(), 0);
   for (std::size_t gate = 0; gate < gate_alarms.size(); ++gate) gate_alarms[gate] += trial.gate_rejections[gate];

@@ -50,7 +50,11 @@ struct Trial {
   std::vector<char> gradcheck;                ///< by rule, whether it rejects; empty beside fp32
   /// The same by the formula alone: cases, those convicted, and the first of these.
   std::int64_t alone_cases = 0, alone_convicted = 0;
-  std::string alone_case;
+  std::string alone_case;  ///< one that needs no form, if there is one
+  bool alone_case_needs_form = false;
+  /// Of these, cases at which only the declared form makes a correct variant right (form_is_needed()): they count
+  /// apart.
+  std::int64_t needs_form = 0, needs_form_convicted = 0;
   double seconds = 0;
 
   bool found() const { return convicted > 0; }
@@ -73,8 +77,9 @@ struct Score {
 };
 struct Clean {
   std::int64_t variants = 0, cases = 0, alarms = 0, gate_cases = 0;
-  std::int64_t alone_cases = 0, alone_alarms = 0;
-  std::vector<std::int64_t> gate_alarms;  ///< cases in which each gate rejects
+  std::int64_t alone_cases = 0, alone_alarms = 0;                   ///< without the cases that need a form
+  std::int64_t form_variants = 0, form_cases = 0, form_alarms = 0;  ///< these
+  std::vector<std::int64_t> gate_alarms;                            ///< cases in which each gate rejects
   std::int64_t fp32 = 0;
   std::vector<std::int64_t> gradcheck_alarms;  ///< of these kernels
   void add(const Trial& trial);

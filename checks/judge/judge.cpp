@@ -108,6 +108,12 @@ bool infinity_undone(const WrongTensor& wrong, std::size_t i) {
          wrong.run.reference.adds_up(wrong.run.reference.forms().front(), wrong.pass, wrong.tensor.name);
 }
 
+/// Whether the formula is NaN by an infinite or NaN input: a kernel may leave out what a mask multiplies by zero, which
+/// makes it a number.
+bool masked_out(const WrongTensor& wrong, std::size_t i) {
+  return !wrong.interval.leaves_finite && std::isnan(wrong.interval.value[i]) && !std::isnan(wrong.got[i]);
+}
+
 /// Whether a number may be rounded otherwise than any form's: infinite or NaN where the value is finite, or off by
 /// little beside the tensor's largest value. A slip moves most numbers farther.
 bool may_be_regrouped(const WrongTensor& wrong) {
@@ -118,7 +124,7 @@ bool may_be_regrouped(const WrongTensor& wrong) {
   return std::any_of(wrong.comparison.outside.begin(), wrong.comparison.outside.end(), [&](std::int64_t at) {
     const auto i = static_cast<std::size_t>(at);
     const double got = wrong.got[i], value = wrong.interval.value[i];
-    if (infinity_undone(wrong, i)) return true;
+    if (infinity_undone(wrong, i) || masked_out(wrong, i)) return true;
     return std::isfinite(value) && !(std::fabs(got - value) > kLittle * largest && std::isfinite(got));
   });
 }
@@ -165,7 +171,12 @@ std::optional<Comparison> right_if_regrouped(const WrongTensor& wrong, std::span
         widen(-HUGE_VAL, HUGE_VAL);
         return true;
       }
-      if (!std::isfinite(v) || !std::isfinite(wrong.interval.value[i])) return false;
+      if (masked_out(wrong, i) && std::isinf(v) && got == v) {
+        ++left.by_regrouping;
+        widen(v, v);
+        return true;
+      }
+      if (!std::isfinite(v) || (!std::isfinite(wrong.interval.value[i]) && !masked_out(wrong, i))) return false;
       const bool left_range =
           bound->overflows[i] && (!std::isfinite(got) || got == 0);  // zero: divided by an overflow, or exp of it
       left.range += left_range;
@@ -175,7 +186,7 @@ std::optional<Comparison> right_if_regrouped(const WrongTensor& wrong, std::span
       }
       double ends[2] = {v - r * (1 + 0x1p-40), v + r * (1 + 0x1p-40)};
       round_ends(wrong.tensor.dtype, ends);
-      if (!(r > 0 && got >= ends[0] && got <= ends[1])) return false;
+      if (!((r > 0 || masked_out(wrong, i)) && got >= ends[0] && got <= ends[1])) return false;
       left.max_ratio = 1;
       ++left.by_regrouping;
       widen(ends[0], ends[1]);

@@ -135,7 +135,7 @@ void suggest_forms(std::vector<CaseResult>& cases) {
             "and it is judged by it";
       if (unknown && !backward && off_by_little(check))
         check.cause =
-            "none found; if the kernel follows another algebra than the formula (a running mean, one pass, a sum of "
+            "none found; if the kernel follows another algebra than the formula (another function, one pass, a sum of "
             "other terms), add that as a form, and it is judged by it";
       if (check.code == Code::ac304 && !check.cause.empty())
         check.cause += "; a kernel of another algebra than the formula's is judged by a form that says it";

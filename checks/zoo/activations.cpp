@@ -39,6 +39,42 @@ float gate_slope(float gate, float up, float g, Dtype) {
 float up_slope(float gate, float, float g, Dtype) { return g * (gate * sigmoid(gate)); }
 Kernel swiglu(Slip slip) { return binary(gated, gate_slope, up_slope, std::move(slip), kGated); }
 
+void add_swiglu(std::vector<Specimen>& out) {
+  add(out, "swiglu",
+      {{"dup_without_gate", 1, "dup = g s(gate)", "any", V::bug, "factor gate|missing factor",
+        binary(
+            gated, gate_slope, [](float gate, float, float g, Dtype) { return g * sigmoid(gate); }, {}, kGated)},
+       {"gradients_swapped", 7, "dgate and dup are exchanged", "any", V::bug,
+        "swap|another input|other input|another output or gradient", binary(gated, up_slope, gate_slope, {}, kGated)},
+       {"clobbers_gate", 21, "backward overwrites gate", "any", V::structural, "changes its inputs",
+        swiglu({Io::clobber, "gate"})},
+       {"strides_of_gate", 20, "up is read with the strides of gate", "gate or up strided alone", V::structural,
+        "strided", swiglu({Io::read_with_strides, "up", 1, "gate"})},
+       {"silu_in_storage", 25, "silu(gate) is rounded to the storage type before the product", "any",
+        V::precision_contract, "rounded|stored|keeps|takes",
+        binary([](float gate, float up, Dtype t) { return rounded(t, gate * sigmoid(gate)) * up; }, gate_slope,
+               up_slope, {}, kGated),
+        kHalfTypes, V::bug},
+       {"gelu_inside", 30, "gelu of the gate, as GEGLU", "any", V::bug, "another activation|another function",
+        binary([](float gate, float up, Dtype) { return gate * cdf(gate) * up; }, gate_slope, up_slope, {}, kGated)},
+       {"dense_cotangent", 18, "dy is read as if row-major", "strided dy", V::structural, "strided",
+        swiglu({Io::read_dense, "dy"})},
+       {"gate_slope_without_up", 3, "dgate without its factor up", "any", V::bug, "factor up|missing factor|missing",
+        binary(
+            gated,
+            [](float gate, float, float g, Dtype) {
+              const float s = sigmoid(gate);
+              return g * (s * (1 + gate * (1 - s)));
+            },
+            up_slope, {}, kGated)},
+       {"rows_of_8", 13, "rows after the last full tile of 8 are not written", "rows that are no multiple of 8",
+        V::structural, "output buffer held|unwritten", swiglu({Io::drop_tail_of_8_rows, "dgate"})}},
+      {{"regrouped", "gate (s up), dup = (g s) gate",
+        binary([](float gate, float up, Dtype) { return gate * (sigmoid(gate) * up); }, gate_slope,
+               [](float gate, float, float g, Dtype) { return g * sigmoid(gate) * gate; }, {}, kGated)},
+       {"plain", "as written", swiglu({})}});
+}
+
 }  // namespace
 
 std::vector<Specimen> activation_specimens() {
@@ -71,7 +107,8 @@ std::vector<Specimen> activation_specimens() {
         "rows are not independent|last row|stale", unary(gelu_of, gelu_slope, {Io::last_row_from_first, "dx"})}},
       {{"erfc", "x/2 erfc(-x/sqrt(2)) and the same in backward",
         unary([](float x, Dtype) { return 0.5f * x * std::erfc(-(x * kSqrtHalf)); },
-              [](float x, float g, Dtype) { return g * (0.5f * std::erfc(-(x * kSqrtHalf)) + x * density(x)); })},
+              [](float x, float g, Dtype) { return g * (0.5f * std::erfc(-(x * kSqrtHalf)) + x * density(x)); }),
+        "erfc, g (cdf + x pdf)"},
        {"halved_first", "(x/2) (1 + erf)",
         unary([](float x, Dtype) { return 0.5f * x * (1 + std::erf(x * kSqrtHalf)); }, gelu_slope)}});
   add(out, "gelu_tanh",
@@ -140,44 +177,16 @@ std::vector<Specimen> activation_specimens() {
         unary([](float x, Dtype) { return x * std::fmin(std::fmax(x + 3, 0.0f), 6.0f) / 6; }, silu_slope)},
        {"unwritten_row", 15, "the last row of y is not written", "any", V::structural, "output buffer held|unwritten",
         unary(silu_of, silu_slope, {Io::drop_last_row, "y"})}},
-      {{"by_exp", "x / (1 + exp(-x))", unary([](float x, Dtype) { return x / (1 + std::exp(-x)); }, silu_slope)},
-       {"from_output", "dx = g (y + s (1 - y))", unary(silu_of, [](float x, float g, Dtype) {
-          const float s = sigmoid(x), y = x * s;
-          return g * (y + s * (1 - y));
-        })}});
-  add(out, "swiglu",
-      {{"dup_without_gate", 1, "dup = g s(gate)", "any", V::bug, "factor gate|missing factor",
-        binary(
-            gated, gate_slope, [](float gate, float, float g, Dtype) { return g * sigmoid(gate); }, {}, kGated)},
-       {"gradients_swapped", 7, "dgate and dup are exchanged", "any", V::bug,
-        "swap|another input|other input|another output or gradient", binary(gated, up_slope, gate_slope, {}, kGated)},
-       {"clobbers_gate", 21, "backward overwrites gate", "any", V::structural, "changes its inputs",
-        swiglu({Io::clobber, "gate"})},
-       {"strides_of_gate", 20, "up is read with the strides of gate", "gate or up strided alone", V::structural,
-        "strided", swiglu({Io::read_with_strides, "up", 1, "gate"})},
-       {"silu_in_storage", 25, "silu(gate) is rounded to the storage type before the product", "any",
-        V::precision_contract, "rounded|stored|keeps|takes",
-        binary([](float gate, float up, Dtype t) { return rounded(t, gate * sigmoid(gate)) * up; }, gate_slope,
-               up_slope, {}, kGated),
-        kHalfTypes, V::bug},
-       {"gelu_inside", 30, "gelu of the gate, as GEGLU", "any", V::bug, "another activation|another function",
-        binary([](float gate, float up, Dtype) { return gate * cdf(gate) * up; }, gate_slope, up_slope, {}, kGated)},
-       {"dense_cotangent", 18, "dy is read as if row-major", "strided dy", V::structural, "strided",
-        swiglu({Io::read_dense, "dy"})},
-       {"gate_slope_without_up", 3, "dgate without its factor up", "any", V::bug, "factor up|missing factor|missing",
-        binary(
-            gated,
-            [](float gate, float, float g, Dtype) {
-              const float s = sigmoid(gate);
-              return g * (s * (1 + gate * (1 - s)));
-            },
-            up_slope, {}, kGated)},
-       {"rows_of_8", 13, "rows after the last full tile of 8 are not written", "rows that are no multiple of 8",
-        V::structural, "output buffer held|unwritten", swiglu({Io::drop_tail_of_8_rows, "dgate"})}},
-      {{"regrouped", "gate (s up), dup = (g s) gate",
-        binary([](float gate, float up, Dtype) { return gate * (sigmoid(gate) * up); }, gate_slope,
-               [](float gate, float, float g, Dtype) { return g * sigmoid(gate) * gate; }, {}, kGated)},
-       {"plain", "as written", swiglu({})}});
+      {{"by_exp", "x / (1 + exp(-x))", unary([](float x, Dtype) { return x / (1 + std::exp(-x)); }, silu_slope),
+        "x / (1 + exp(-x))"},
+       {"from_output", "dx = g (y + s (1 - y))",
+        unary(silu_of,
+              [](float x, float g, Dtype) {
+                const float s = sigmoid(x), y = x * s;
+                return g * (y + s * (1 - y));
+              }),
+        "g (y + s (1 - y))"}});
+  add_swiglu(out);
   return out;
 }
 

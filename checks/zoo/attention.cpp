@@ -240,9 +240,11 @@ std::vector<Specimen> attention_specimens() {
         "overflow|inf-inf|infinite", attention({Twist::no_shift}), kAllTypes, V::range_declared},
        {"race", 38, "a missing barrier: every third sum loses a term", "repeats", V::structural, "repeats differ",
         attention({.sum = racing}), kAllTypes, V::bug}},
-      {{"flash", "blocks of keys with a running maximum, delta = sum do o", attention({Twist::flash})},
-       {"delta_of_output", "delta = sum do o", attention({Twist::delta_of_output})},
-       {"scaled_queries", "(q scale) k^T", attention({Twist::scaled_queries})},
+      {{"flash", "blocks of keys with a running maximum, delta = sum do o", attention({Twist::flash}),
+        "p = exp(s - lse), p (dp - sum g o)"},
+       {"delta_of_output", "delta = sum do o", attention({Twist::delta_of_output}),
+        "p = exp(s - lse), p (dp - sum g o)"},
+       {"scaled_queries", "(q scale) k^T", attention({Twist::scaled_queries}), "scaled q, p = e/l"},
        {"pairwise", "pairwise sums", attention({.sum = pairwise})}});
   return out;
 }

@@ -185,8 +185,8 @@ std::vector<Specimen> cross_entropy_specimens() {
         "rounded|stored|keeps|takes", loss({Twist::loss_of_logits_in_bf16}), kNotBf16, V::bug},
        {"sum_without_tail", 13, "the sum stops at the last full vector of 8", "classes that are no multiple of 8",
         V::bug, "tail|last full vector", loss({.sum = without_tail_of_8}), kAllTypes, V::structural}},
-      {{"one_pass", "running maximum and sum", loss({Twist::online})},
-       {"lse", "lse - q x, g exp(x - lse) - q", loss({Twist::by_lse})},
+      {{"one_pass", "running maximum and sum", loss({Twist::online}), "one pass"},
+       {"lse", "lse - q x, g exp(x - lse) - q", loss({Twist::by_lse}), "lse - q x"},
        {"pairwise", "pairwise sums", loss({.sum = pairwise})},
        {"compensated", "Kahan sums", loss({.sum = compensated})},
        {"lanes", "32 lanes and a butterfly", loss({.sum = in_lanes})}});

@@ -272,7 +272,8 @@ void add_sigmoid(std::vector<Specimen>& out) {
               [](float x, float g, Dtype) {
                 const float y = 0.5f * (1 + std::tanh(0.5f * x));
                 return g * (y * (1 - y));
-              })},
+              }),
+        "by tanh, g y (1 - y)"},
        {"double", "in fp64, rounded once",
         unary([](float x, Dtype) { return static_cast<float>(1 / (1 + std::exp(-static_cast<double>(x)))); },
               sigmoid_slope)}});

@@ -202,6 +202,7 @@ struct Variant {
   const char* name;
   const char* what;
   Kernel kernel;
+  const char* form = "";
 };
 void add(std::vector<Specimen>& out, const char* op, std::vector<Defect> defects, std::vector<Variant> variants);
 

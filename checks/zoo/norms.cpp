@@ -265,7 +265,7 @@ std::vector<Specimen> norm_specimens() {
        {"reversed", "sums run backwards", layer({.sum = backwards, .columns = backwards})},
        {"blocked", "sums in blocks of 32", layer({.sum = in_blocks, .columns = in_blocks})},
        {"compensated", "Kahan sums", layer({.sum = compensated, .columns = compensated})},
-       {"welford", "one pass by Welford", layer({Twist::welford})},
+       {"welford", "one pass by Welford", layer({Twist::welford}), "one pass"},
        {"recomputed", "backward computes its own statistics", layer({Twist::recomputed})},
        {"reciprocal", "mean by multiplication with 1/N", layer({Twist::reciprocal})},
        {"fma", "fma chains", layer({.sum = fused, .columns = fused})},
@@ -305,7 +305,7 @@ std::vector<Specimen> norm_specimens() {
        {"throws_on_empty", 45, "an empty tensor is an invalid launch", "no rows", V::crash, "threw or crashed",
         rms({.slip = {Io::throw_on_empty, "x"}})}},
       {{"pairwise", "pairwise sums", rms({.sum = pairwise, .columns = pairwise})},
-       {"cubic", "dx = inv g - x inv^3 mean(g x)", rms({Twist::cubic})},
+       {"cubic", "dx = inv g - x inv^3 mean(g x)", rms({Twist::cubic}), "inv_rms g - x inv_rms^3 mean(g x)"},
        {"recomputed", "backward computes its own inv_rms", rms({Twist::recomputed})},
        {"lanes", "32 lanes and a butterfly", rms({.sum = in_lanes, .columns = in_lanes})},
        {"double_sums", "sums in fp64, rounded once", rms({.sum = in_double, .columns = in_double})}});

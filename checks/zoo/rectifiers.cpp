@@ -93,7 +93,8 @@ void add_softplus(std::vector<Specimen>& out) {
               const float z = n[0] * x;
               return (z > 0 ? z + std::log1p(std::exp(-z)) : std::log1p(std::exp(z))) / n[0];
             },
-            softplus_slope)}});
+            softplus_slope),
+        "branches at z = 0"}});
 }
 
 float leaky_of(float x, Numbers n) { return x <= 0 ? n[0] * x : x; }
@@ -159,7 +160,8 @@ void add_elu(std::vector<Specimen>& out) {
         kernel(elu_of, elu_slope, {Io::read_dense, "x"})}},
       {{"plain", "as written", kernel(elu_of, elu_slope)},
        {"from_output", "dx = g (y + alpha)",
-        kernel(elu_of, [](float x, float g, Numbers n) { return x <= 0 ? g * (n[0] * std::expm1(x) + n[0]) : g; })},
+        kernel(elu_of, [](float x, float g, Numbers n) { return x <= 0 ? g * (n[0] * std::expm1(x) + n[0]) : g; }),
+        "g (y + alpha)"},
        {"regrouped", "(g alpha) exp(x)",
         kernel(elu_of, [](float x, float g, Numbers n) { return x <= 0 ? g * n[0] * std::exp(x) : g; })}});
 }

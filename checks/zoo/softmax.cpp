@@ -264,9 +264,9 @@ std::vector<Specimen> softmax_specimens() {
        {"compensated", "Kahan sums", softmax({.sum = compensated, .dot = compensated})},
        {"fma", "dot product by fma", softmax({.dot = fused})},
        {"double_sums", "sums in fp64, rounded once", softmax({.sum = in_double, .dot = in_double})},
-       {"one_pass", "running maximum and sum", softmax({Twist::online})},
-       {"lse", "exp(x - lse)", softmax({Twist::by_lse})},
-       {"two_blocks", "two half rows, merged", softmax({Twist::two_blocks})}});
+       {"one_pass", "running maximum and sum", softmax({Twist::online}), "one pass"},
+       {"lse", "exp(x - lse)", softmax({Twist::by_lse}), "exp(x - lse)"},
+       {"two_blocks", "two half rows, merged", softmax({Twist::two_blocks}), "one pass"}});
   add(out, "log_softmax",
       {{"sum_missing", 3, "backward takes g in place of sum g", "any", V::bug,
         "term missing|missing term|without the term", log_softmax({Twist::sum_missing})},
@@ -289,8 +289,8 @@ std::vector<Specimen> softmax_specimens() {
        {"overrun", 13, "one element past the end of y is written", "any", V::structural, "writes outside",
         log_softmax({.slip = {Io::overrun, "y"}})}},
       {{"pairwise", "pairwise sums", log_softmax({.sum = pairwise, .dot = pairwise})},
-       {"one_pass", "running maximum and sum", log_softmax({Twist::online})},
-       {"lse", "x - lse", log_softmax({Twist::by_lse})},
+       {"one_pass", "running maximum and sum", log_softmax({Twist::online}), "one pass"},
+       {"lse", "x - lse", log_softmax({Twist::by_lse}), "x - lse"},
        {"compensated", "Kahan sums", log_softmax({.sum = compensated, .dot = compensated})},
        {"vectors", "8 accumulators and a tail", log_softmax({.sum = in_vectors, .dot = in_vectors})}});
   return out;

@@ -85,7 +85,10 @@ void add(std::vector<Specimen>& out, const char* op, std::vector<Defect> defects
     made.equivalent = d.equivalent;
     out.push_back(std::move(made));
   }
-  for (Variant& v : variants) out.push_back(specimen(v.name, v.what, std::move(v.kernel)));
+  for (Variant& v : variants) {
+    out.push_back(specimen(v.name, v.what, std::move(v.kernel)));
+    out.back().form = v.form;
+  }
 }
 
 std::span<const Specimen> specimens() {

@@ -33,6 +33,7 @@ struct Specimen {
   Verdict also = Verdict::rounding;  ///< another one that is right too; `due` if there is none
   std::string cause;                 ///< words of a right diagnosis, any of them, separated by |
   std::vector<Dtype> dtypes;         ///< storage types in which the values or the memory are wrong
+  std::string form;                  ///< of a correct variant: the declared form that it computes; empty: the formula
   std::string equivalent;            ///< proof that the outputs are right everywhere, where that is so; empty otherwise
 
   bool correct() const { return defect_class == 0; }

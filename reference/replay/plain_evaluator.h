@@ -163,6 +163,8 @@ class PlainEvaluator {
   static Real constant(const Node& node) {
     if constexpr (requires { Policy::named_constant(node.name); })
       if (!node.name.empty()) return Policy::named_constant(node.name);
+    if constexpr (requires { Policy::named_constant(node.name, node.value); })
+      return Policy::named_constant(node.name, node.value);
     return Policy::constant(node.value);
   }
 
@@ -280,7 +282,10 @@ class PlainEvaluator {
   static Real truth(bool yes) { return Policy::constant(yes ? 1 : 0); }
   static Real absolute(const Real& x) { return x < 0 ? Real(-x) : x; }
   static Real sign(const Real& x) { return x > 0 ? Policy::constant(1) : (x < 0 ? Policy::constant(-1) : x); }
-  static Real chosen(const Real& condition, const Real& yes, const Real& no) { return condition != 0 ? yes : no; }
+  static Real chosen(const Real& condition, const Real& yes, const Real& no) {
+    if constexpr (requires { Policy::chosen(condition, yes, no); }) return Policy::chosen(condition, yes, no);
+    return condition != 0 ? yes : no;
+  }
   static Real larger(const Real& x, const Real& y) { return x > y || x != x ? x : y; }
 
   static Real function(Primitive primitive, const Real& a) {

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// Beside factors that stand before or behind sums, three more laws: exp(z) / c as exp(z - log c), which is how a
+// softmax follows from its saved log-sum-exp; a mean as one that runs along, m + (x - m) / k; and what `where` masks by
+// a zero may be left out of a product, whatever the other factor is.
 #include "reference/replay/regrouped.h"
 
 #include <algorithm>
@@ -53,6 +56,14 @@ struct Number {
   double own = 0;           ///< radius of the formula as written, at inputs that are known to one rounding
   double chain = 1;         ///< largest product of the formula as written, of its factors in any order
   double peak = 1;          ///< largest intermediate of the formula as written
+  double exponents = 0;     ///< of terms that are exponentials: their sizes, each times that of its exponent's terms
+  double shift = 0;         ///< size of the logarithm of what the formula divides by
+  double count = 0;         ///< of an exact 1/n: n
+  double summed = 1;        ///< of a sum: its terms, zeros too
+  double running = 0;       ///< of a mean: radius if it runs along
+  double zeros = 0;         ///< of a mean that runs along: what its terms that are zero add to `own`
+  bool literal = false;     ///< a constant
+  bool left_out = false;    ///< a literal zero that `where` chose
 
   Number() = default;
   Number(double exact)
@@ -104,10 +115,37 @@ Number operator+(const Number& a, const Number& b) {
   if (a.terms > 0 && b.terms > 0) out.own += (out.terms - 1) * rules->u_sum * by_pass(*rules) * size;
   out.chain = std::max(1.0, size_of(out.v));
   out.peak = std::max({a.peak, b.peak, size});
+  out.summed = a.summed + b.summed;
+  out.exponents = a.exponents + b.exponents;
+  out.shift = std::max(a.shift, b.shift);
   return out;
 }
 Number operator-(const Number& a, const Number& b) { return a + -b; }
+
+/// A sum over its count n as the mean that runs along, m + (x - m) / k (West 1979). Step k rounds a difference, its
+/// quotient and the sum; its errors count k/n in the end, and m is at most the mean size of the terms so far. Added up:
+/// (n + 2 + 2 (1 + 1/2 + ... + 1/n)) u of the mean size of all terms. A term that is zero is a step, too. It
+/// is the mean's own: what follows from it, as a variance, sees its error in second order, and gets no more room by it.
+void take_running_mean(const Number& sum, double n, Number& mean) {
+  if (n < 2 || n != sum.summed) return;
+  const double roundings = (n + 4 + 2 * std::log(n)) * rules->u_sum;
+  mean.running = roundings < 1 ? mean.base + roundings / (1 - roundings) * mean.mass : kInfinity;
+  mean.zeros = std::max(0.0, n - sum.terms) * rules->u_sum * mean.mass;
+}
+
+/// exp(z) / c as exp(z - log c): the logarithm joins the exponent's terms, of which each may be rounded once more, and
+/// so may their sum.
+double moved_into_exponents(const Number& of, const Number& by) {
+  if (!(of.exponents > 0) || !(by.shift > 0)) return 0;
+  return kUnit * (of.exponents * by.mass + of.mass * by.mass * by.shift * (2 + 2 * rules->arithmetic.math.log));
+}
+
 Number operator*(const Number& a, const Number& b) {
+  if (a.left_out || b.left_out) {  // nothing is multiplied, whatever the other factor is
+    Number zero;
+    zero.left_out = true;
+    return zero;
+  }
   if (a.terms > 1 && b.terms > 1) return a.alone() * b.alone();
   // Terms of a sum have one common factor: its error moves the sum, not each term by itself.
   const double moved_a = std::fabs(a.v) + a.base, moved_b = std::fabs(b.v) + b.base;
@@ -129,6 +167,14 @@ Number operator*(const Number& a, const Number& b) {
   }
   out.chain = a.chain * b.chain;
   out.peak = std::max({a.peak, b.peak, out.chain});
+  out.exponents = a.exponents * b.mass + a.mass * b.exponents;
+  out.shift = a.shift + b.shift;
+  if (const double moved = moved_into_exponents(a, b) + moved_into_exponents(b, a); moved > 0) {
+    out.base += moved;
+    out.grid = out.shift = 0;
+  }
+  take_running_mean(b, a.count, out);
+  take_running_mean(a, b.count, out);
   return out;
 }
 bool operator<(const Number& a, const Number& b) { return a.v < b.v; }
@@ -160,10 +206,33 @@ Number function(const Number& x, F f, double ulps, bool exact) {
   return fresh(x, v, r == 0 && exact ? 0 : of(r), of(x.own));
 }
 
+/// n of 1/n, the factor of a mean; 0 of any other constant.
+double count_of(const std::string& name) {
+  if (!name.starts_with("1/") || name.size() > 18) return 0;
+  double out = 0;
+  for (const char c : name.substr(2)) {
+    if (c < '0' || c > '9') return 0;
+    out = 10 * out + (c - '0');
+  }
+  return out;
+}
+
 struct RegroupedPolicy {
   using Real = Number;
+  static Number named_constant(const std::string& name, double v) {
+    Number out = constant(v);
+    out.count = count_of(name);
+    return out;
+  }
+  /// A kernel leaves out what a formula masks by zeros.
+  static Number chosen(const Number& condition, const Number& yes, const Number& no) {
+    Number out = condition != 0 ? yes : no;
+    out.left_out |= out.literal && out.v == 0;
+    return out;
+  }
   static Number constant(double v) {
     Number out(v);
+    out.literal = true;
     if (!representable(v)) {
       out.base = kUnit * std::fabs(v);
       out.mass += out.base;
@@ -181,11 +250,18 @@ struct RegroupedPolicy {
     by.up = b.up > kMaxFinite ? kInfinity : std::max(by.up, 1 / b.down);
     by.down = std::min(by.down, 1 / b.up);
     if (by.steps > 0) by.grid = 0;
-    return a * by;
+    if (std::isfinite(by.v)) by.shift = std::fabs(std::log(size));
+    if (b.base == 0) by.count = b.v;
+    if (!a.left_out || std::isfinite(by.v)) return a * by;
+    Number zero = a;  // 0 / 0 is nobody's mask
+    zero.left_out = false;
+    return zero * by;
   }
   static Number exp(const Number& x) {
-    return function(
+    Number out = function(
         x, [](double t) { return std::exp(t); }, rules->arithmetic.math.exp, x.v == 0);
+    out.exponents = known(out.mass * (x.mass + std::fabs(x.v)));
+    return out;
   }
   static Number expm1(const Number& x) {
     return function(
@@ -244,6 +320,7 @@ struct RegroupedPolicy {
       own += t.own;
       peak = std::max(peak, t.peak);
     }
+    out.summed = static_cast<double>(terms.size());
     out.own = own + std::max(0.0, out.terms - 1) * rules->u_sum * by_pass(*rules) * size;
     out.peak = std::max(peak, size);
     return out;
@@ -283,7 +360,8 @@ Regrouped regrouped(const Graph& graph, const std::vector<std::pair<Expr, std::v
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Number x = held.empty() ? all[i] : all[i] + Number(held[i]);
     out.value.push_back(x.v);
-    out.radius.push_back(std::min(known(x.radius()), kMostOfOwn * known(x.own)));
+    const double radius = std::max(known(x.radius()), known(x.running));
+    out.radius.push_back(std::min(radius, kMostOfOwn * known(x.own + x.zeros)));
     out.overflows.push_back(!(x.up <= kMaxFinite) && !(kMostOfOwn * x.peak <= kMaxFinite));
   }
   return out;

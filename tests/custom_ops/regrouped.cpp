@@ -156,22 +156,39 @@ void describe_normalize(Op& op, bool projects) {
   });
 }
 
-/// Welford's mean rounds otherwise than any order of one sum: a form says so, or the finding asks for one.
-void describe_running_mean(Op& op, bool declared) {
+/// Welford's mean rounds otherwise than any order of one sum, and is as good, declared or not. `first`: of the
+/// divisors.
+void describe_running_mean(Op& op, bool declared, int first = 1) {
   op.summary("y = mean of x, one element after the other");
   op.input("x", "N D").no_gradient();
   op.output("y");
   sizes(op);
   op.formula("y = mean(x, -1)");
   if (declared) op.form("one pass", "y = mean(x, -1)", true);
-  op.forward([]<class T>(Type<T>, const Call& call) {
+  op.forward([first]<class T>(Type<T>, const Call& call) {
     const auto x = call.view<const T>("x");
     const auto y = call.view<T>("y");
     for (std::int64_t i = 0; i < x.extent(0); ++i) {
       float mean = x.extent(1) > 0 ? 0.0f : 0.0f / 0.0f;
-      for (std::int64_t j = 0; j < x.extent(1); ++j) mean += (float(x(i, j)) - mean) / float(j + 1);
+      for (std::int64_t j = 0; j < x.extent(1); ++j) mean += (float(x(i, j)) - mean) / float(j + first);
       y(i, 0) = T(mean);
     }
+  });
+}
+
+/// (1 + tanh(x/2)) / 2 cancels below zero, where 1 / (1 + exp(-x)) does not: a form says so, or the finding asks for
+/// one.
+void describe_logistic(Op& op, bool declared) {
+  op.summary("y = 1 / (1 + exp(-x))");
+  op.input("x", "N D").no_gradient();
+  op.output("y");
+  sizes(op);
+  op.formula("y = 1 / (1 + exp(-x))");
+  if (declared) op.form("by tanh", "y = (1 + tanh(x / 2)) / 2");
+  op.forward([]<class T>(Type<T>, const Call& call) {
+    const auto x = call.view<const T>("x");
+    const auto y = call.view<T>("y");
+    for (std::int64_t i = 0; i < x.size(); ++i) y[i] = T(0.5f * (1 + std::tanh(0.5f * float(x[i]))));
   });
 }
 
@@ -179,6 +196,9 @@ void describe_running_mean(Op& op, bool declared) {
 
 AMPCHECK_OP(running_mean, op) { describe_running_mean(op, true); }
 AMPCHECK_OP(running_mean_undeclared, op) { describe_running_mean(op, false); }
+AMPCHECK_OP(running_mean_from_two, op) { describe_running_mean(op, false, 2); }
+AMPCHECK_OP(logistic_by_tanh, op) { describe_logistic(op, true); }
+AMPCHECK_OP(logistic_by_tanh_undeclared, op) { describe_logistic(op, false); }
 AMPCHECK_OP(square_by_two, op) { describe_square(op, 2.0f); }
 AMPCHECK_OP(square_without_two, op) { describe_square(op, 1.0f); }
 AMPCHECK_OP(sum_of_four, op) { describe_four(op, false); }

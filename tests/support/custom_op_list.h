@@ -72,6 +72,10 @@ inline constexpr CustomOpCase kCustomOps[] = {
     {"regrouped.so", "normalize", ""},
     {"regrouped.so", "normalize_below_floor", "AC101"},  // class 37: a branch of the backward
     {"regrouped.so", "running_mean", ""},
+    {"regrouped.so", "running_mean_undeclared", ""},
+    {"regrouped.so", "running_mean_from_two", "AC101"},  // class 42: another count
+    {"regrouped.so", "logistic_by_tanh", ""},
+    {"regrouped.so", "logistic_by_tanh_undeclared", "AC"},
     {"fp64.so", "adds64", ""},
     {"fp64.so", "adds64_in_float", "AC", "", true},
     {"fp64.so", "norm64", ""},

@@ -17,7 +17,7 @@ namespace {
 
 using namespace checks::zoo;
 
-constexpr const char* kSchema = "ampcheck.audit_zoo_part/1";
+constexpr const char* kSchema = "ampcheck.audit_zoo_part/2";
 
 /// Field by field in the order of the struct, numbers as 8 bytes (tools/workers/wire_bytes.h).
 void put(Writer& w, const Trial& t) {
@@ -38,6 +38,9 @@ void put(Writer& w, const Trial& t) {
   w.put(t.alone_cases);
   w.put(t.alone_convicted);
   w.put(t.alone_case);
+  w.put(std::uint64_t{t.alone_case_needs_form});
+  w.put(t.needs_form);
+  w.put(t.needs_form_convicted);
   w.put(t.seconds);
 }
 
@@ -78,6 +81,9 @@ void get(Reader& r, Trial& t) {
   r.get(t.alone_cases);
   r.get(t.alone_convicted);
   r.get(t.alone_case);
+  r.get(t.alone_case_needs_form);
+  r.get(t.needs_form);
+  r.get(t.needs_form_convicted);
   r.get(t.seconds);
   if (t.gate_rejections.size() != usual_gates().size() ||
       (!t.gradcheck.empty() && t.gradcheck.size() != gradcheck_rules().size()))

@@ -59,6 +59,11 @@ std::string gate_table(const Scores& scores, const Style& style) {
   if (scores.all.alone_trials + scores.clean.alone_cases > 0)
     line("by formula alone", share(scores.all, scores.all.alone_found), share(scores.unseen, scores.unseen.alone_found),
          alarm_text(scores.clean.alone_alarms, scores.clean.alone_cases));
+  if (scores.clean.form_cases > 0)
+    out += fmt::format(
+        "    besides, {} cases of {} kernels need the form that the op declares, by its bound; of these {} are "
+        "rejected\n",
+        grouped(scores.clean.form_cases), scores.clean.form_variants, grouped(scores.clean.form_alarms));
   const auto gates = usual_gates();
   for (std::size_t g = 0; g < gates.size(); ++g) {
     const auto of = [&](const Score& s) { return share(s, s.gates.empty() ? 0 : s.gates[g]); };
@@ -98,6 +103,9 @@ std::string trial_line(const Trial& t) {
 std::string failures(const std::vector<Trial>& trials, const Style& style) {
   std::string out;
   for (const Trial& t : trials) {
+    if (t.specimen->correct() && t.alone_convicted > t.needs_form_convicted)
+      out += fmt::format("  {}{} {}{}: {}; convicted by the formula alone though as good: '{}'\n", style.red,
+                         t.specimen->name(), name(t.dtype), style.reset, t.specimen->what, t.alone_case);
     if (t.specimen->correct() == !t.found()) continue;
     const std::string what = t.specimen->correct()
                                  ? fmt::format("convicted though correct: {} '{}'", name(t.code), t.case_name)
@@ -160,7 +168,10 @@ Json clean_json(const Clean& c) {
               {"alarms", c.alarms},
               {"rule_cases", c.gate_cases},
               {"formula_alone_cases", c.alone_cases},
-              {"formula_alone_alarms", c.alone_alarms}};
+              {"formula_alone_alarms", c.alone_alarms},
+              {"needs_form_runs", c.form_variants},
+              {"needs_form_cases", c.form_cases},
+              {"needs_form_alarms", c.form_alarms}};
   for (std::size_t g = 0; g < c.gate_alarms.size(); ++g) out["rule_alarms"][usual_gates()[g].name] = c.gate_alarms[g];
   out["fp32_runs"] = c.fp32;
   for (std::size_t r = 0; r < c.gradcheck_alarms.size(); ++r)
@@ -188,8 +199,8 @@ bool all_well(const std::vector<CheatTrial>& cheats) {
 }
 
 bool all_well(const Scores& scores) {
-  return scores.clean.alarms + scores.clean_fp64.alarms == 0 && (scores.fp64.trials == 0 || goals_met(scores.fp64)) &&
-         (scores.all.trials == 0 || goals_met(scores.all)) &&
+  return scores.clean.alarms + scores.clean_fp64.alarms + scores.clean.alone_alarms == 0 &&
+         (scores.fp64.trials == 0 || goals_met(scores.fp64)) && (scores.all.trials == 0 || goals_met(scores.all)) &&
          (scores.unseen.trials == 0 || goals_met(scores.unseen, kUnseenCauseGoal));
 }
 
@@ -279,6 +290,9 @@ Json json_of(const ZooAudit& audit) {
                            {"convicted", t.convicted},
                            {"formula_alone_convicted", t.alone_convicted},
                            {"formula_alone_case", t.alone_case},
+                           {"form", s.form},
+                           {"needs_form", t.needs_form},
+                           {"needs_form_convicted", t.needs_form_convicted},
                            {"seconds", t.seconds}});
   }
   return out;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The zoo counts what it says it counts; a sample of it is judged as it is due, and each finding replays from its line.
 #include "checks/audit/audit.h"
+#include "checks/audit/form_needed.h"
 
 #include <gtest/gtest.h>
 
@@ -82,6 +83,63 @@ TEST(Zoo, CorrectVariantsOfTheSampleAreNotConvicted) {
   EXPECT_GT(scores.clean.cases, 9 * 15);
   EXPECT_EQ(scores.clean.alarms, 0);
   EXPECT_EQ(scores.all.trials, 0);
+}
+
+/// What a variant says of its form holds: by that form alone, none is convicted. So no variant is excused by a form
+/// that it does not compute.
+TEST(Zoo, VariantsComputeTheFormThatTheyName) {
+  int named = 0;
+  for (const Specimen& specimen : specimens()) {
+    if (specimen.form.empty()) continue;
+    EXPECT_TRUE(specimen.correct()) << specimen.name();
+    OpDef op = specimen.op;
+    std::erase_if(op.forms, [&](const reference::Form& form) { return form.name != specimen.form; });
+    ASSERT_EQ(op.forms.size(), 1u) << specimen.name() << ": " << specimen.form;
+    op.tried_first = 0;
+    ++named;
+    for (const OpCall& call : cases_of(op.signature, Dtype::fp32, CaseSet::quick, 1)) {
+      const CaseResult result = run_case(op, call, {});  // what overflows on the way says nothing of the algebra
+      EXPECT_TRUE(!convicts(result.verdict) || result.code == Code::ac203) << result.name;
+    }
+  }
+  EXPECT_GE(named, 15);
+}
+
+/// By bounds alone: (1 + tanh(x/2)) / 2 cancels below zero; x inv^3 mean(g x) is a regrouping.
+TEST(Zoo, AFormIsNeededWhereItErrsMoreThanTheFormula) {
+  const auto needed = [](const char* specimen, const char* call) {
+    const OpDef& op = *find_op(specimen);
+    for (const Specimen& s : specimens())
+      if (s.name() == specimen)
+        for (std::size_t form = 0; form < op.forms.size(); ++form)
+          if (op.forms[form].name == s.form) return form_is_needed(op, parse_call(call, op.signature), form);
+    throw Error("[test] no form of " + std::string(specimen));
+  };
+  EXPECT_TRUE(needed("sigmoid.by_tanh", "sigmoid.by_tanh(x=fp32[5,7],seed=1)"));
+  EXPECT_TRUE(needed("elu.from_output", "elu.from_output(x=fp32[5,7],seed=1)"));
+  EXPECT_TRUE(needed("gelu.erfc", "gelu.erfc(x=fp32[5,7],seed=1)")) << "erfc errs by more ulps than erf";
+  EXPECT_FALSE(needed("rms_norm.cubic", "rms_norm.cubic(x=fp32[5,16],seed=1)"));
+}
+
+/// Each mechanism by which a kernel of an equally good algebra was called wrong by the formula alone; and kernels that
+/// are wrong stay so.
+TEST(Zoo, AnEquallyGoodAlgebraIsRightByTheFormulaAlone) {
+  const auto by_formula = [](const char* specimen, const char* call) {
+    OpDef op = *find_op(specimen);
+    op.forms.resize(1);
+    op.tried_first = 0;
+    op.authored = true;
+    return convicts(run_case(op, parse_call(call, op.signature), {}).verdict);
+  };
+  EXPECT_FALSE(by_formula("softmax.lse", "softmax.lse(x=fp32[5,7],range=mean-300,seed=1)"));
+  EXPECT_FALSE(by_formula("cross_entropy.lse", "cross_entropy.lse(x=fp32[5,7],range=scale+4,seed=1)"));
+  EXPECT_FALSE(by_formula("log_softmax.pairwise", "log_softmax.pairwise(x=fp32[5,7],range=scale+4,seed=1)"));
+  EXPECT_FALSE(by_formula("layer_norm.welford", "layer_norm.welford(x=fp32[5,16],seed=1)"));
+  EXPECT_FALSE(by_formula("attention.pairwise", "attention.pairwise(q=fp32[2,2,5,67],range=neg_inf_rows,seed=1)"));
+  EXPECT_TRUE(by_formula("sigmoid.by_tanh", "sigmoid.by_tanh(x=fp32[64,129],seed=1)"));
+  EXPECT_TRUE(by_formula("elu.from_output", "elu.from_output(x=fp32[5,7],seed=1)"));
+  EXPECT_TRUE(
+      by_formula("layer_norm.one_pass_variance", "layer_norm.one_pass_variance(x=fp32[5,67],range=mean300,seed=1)"));
 }
 
 /// Kernels in double count for themselves: the goals hold of them, and no other score has them.
