@@ -2,6 +2,7 @@
 // Kernels in hand-written PTX, run on arrays of the test.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <memory>
@@ -58,24 +59,30 @@ struct Shape {
 };
 
 /// b has as many words as `out` says; n is the number of words of a.
-inline Ran run_text(const std::string& text, std::vector<std::uint32_t> a, std::size_t out, const Shape& shape) {
+inline Ran run_text(const std::string& text, const std::vector<std::uint32_t>& a, std::size_t out, const Shape& shape) {
   const auto program = decode(parse(text, "test.ptx"));
+  // Far from each other: a message names the nearest tensor.
+  constexpr std::size_t kApart = 1 << 16;
+  std::vector<std::uint32_t> memory(a.size() + kApart + out, 0x7fc0deadu);
+  const auto b = memory.begin() + static_cast<std::ptrdiff_t>(a.size() + kApart);
+  std::copy(a.begin(), a.end(), memory.begin());
+  if (shape.b_initialised) std::fill(b, memory.end(), 0u);
   Ran ran;
-  ran.b.assign(out, shape.b_initialised ? 0u : 0x7fc0deadu);
   Launch launch;
   launch.grid = {shape.grid, 1, 1};
   launch.block = {shape.block, 1, 1};
   launch.dynamic_shared = shape.shared;
   launch.schedule = shape.schedule;
   launch.params.resize(32);
-  const std::uint64_t pointers[2] = {reinterpret_cast<std::uintptr_t>(a.data()),
-                                     reinterpret_cast<std::uintptr_t>(ran.b.data())};
+  const std::uint64_t pointers[2] = {reinterpret_cast<std::uintptr_t>(memory.data()),
+                                     reinterpret_cast<std::uintptr_t>(memory.data() + a.size() + kApart)};
   const auto n = static_cast<std::uint32_t>(a.size());
   std::memcpy(launch.params.data(), pointers, 16);
   std::memcpy(launch.params.data() + 16, &n, 4);
   launch.regions = {{"a", pointers[0], shape.a_bytes != 0 ? shape.a_bytes : a.size() * 4, true},
                     {"b", pointers[1], out * 4, shape.b_initialised}};
   ran.outcome = run(*program, "k", launch);
+  ran.b.assign(b, memory.end());
   return ran;
 }
 
