@@ -170,10 +170,11 @@ void add_record_options(CLI::App* command, TrainOptions& o) {
 }  // namespace
 
 void add_options(CLI::App* command, TrainOptions& o) {
-  add_word(command, "CONFIG", o.config,
-           "a TOML file with the layers of a net, or mlp, conv, transformer or tutorial. The file's table [train] may set "
-           "the options below; an option given here overrides it",
-           false, "CONFIG.toml");
+  add_word(
+      command, "CONFIG", o.config,
+      "a TOML file with the layers of a net, or mlp, conv, transformer or tutorial. The file's table [train] may set "
+      "the options below; an option given here overrides it",
+      false, "CONFIG.toml");
   each(command, "--model", "M", "mlp (default), conv, transformer or tutorial",
        [&o](const std::string& s) { o.model = choose("--model", s, kModels); });
   add_net_options(command, o, "autocast to fp16 (default) or bf16; fp32: no autocast");
