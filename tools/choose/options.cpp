@@ -144,8 +144,8 @@ const CLI::App& command_named(const CommandLine& line, const std::string& name) 
 /// `train mlp`: a net that comes with the program instead of a file, as the other commands take it.
 void take_model_word(const CLI::App& command, TrainOptions& train) {
   const auto nets = checks::train::nets();
-  const bool known =
-      std::any_of(nets.begin(), nets.end(), [&](const checks::train::NetInfo& net) { return net.name == train.config; });
+  const bool known = std::any_of(nets.begin(), nets.end(),
+                                 [&](const checks::train::NetInfo& net) { return net.name == train.config; });
   if (known) {
     if (command.get_option("--model")->count() > 0)
       throw UsageError("[--model] got '" + train.model + "' beside '" + train.config + "', want one of them");
@@ -161,8 +161,7 @@ void take_file_settings(CommandLine& line, const std::string& verb) {
   TrainOptions& train = line.options<TrainOptions>();
   if (verb == "train" && !train.config.empty()) {
     take_model_word(command_named(line, "train"), train);
-    if (!train.config.empty())
-      take_settings(command_named(line, "train"), command_named(line, "train"), train.config);
+    if (!train.config.empty()) take_settings(command_named(line, "train"), command_named(line, "train"), train.config);
   }
   if (verb == "diagnose")
     for (const std::string& word : line.options<DiagnoseOptions>().words)
