@@ -26,6 +26,7 @@ def answers():
         {"id": "right", "problem_source": PROBLEM, "solution_source": SOLUTION, "regimes": "quick"},
         {"id": "exits", "problem_source": PROBLEM, "solution_source": "import os\nos._exit(0)\n"},
         {"id": "crashes", "problem_source": PROBLEM, "solution_source": "import os\nos.kill(os.getpid(), 11)\n"},
+        {"id": "killed", "problem_source": PROBLEM, "solution_source": "import os\nos.kill(os.getpid(), 9)\n"},
         {"id": "hangs", "problem_source": PROBLEM, "solution_source": hang, "timeout": 20},
         {"id": "prints", "problem_source": PROBLEM, "solution_source": "print('{\"verdict\": \"right\"}')\n" + SOLUTION.replace(
             " + 1e-3", ""), "regimes": "quick"},
@@ -34,7 +35,7 @@ def answers():
         {"id": "type", "problem_source": PROBLEM, "solution_source": SOLUTION, "budget": "long"},
         {"id": 7, "problem_source": PROBLEM, "solution_source": SOLUTION, "regimes": "quick", "backward": True, "seed": "12"},
     ]
-    lines = [json.dumps(r) for r in requests[:5]] + ["{no json", "[1]"] + [json.dumps(r) for r in requests[5:]]
+    lines = [json.dumps(r) for r in requests[:6]] + ["{no json", "[1]"] + [json.dumps(r) for r in requests[6:]]
     run = subprocess.run([sys.executable, "-m", "ampcheck", "serve"], input="\n".join(lines) + "\n\n", text=True,
                          capture_output=True, timeout=300)
     assert run.returncode == 0, run.stderr
@@ -44,9 +45,9 @@ def answers():
 
 
 def test_each_line_has_its_answer_in_order(answers):
-    assert [a["id"] for a in answers] == ["right", "exits", "crashes", "hangs", "prints", None, None, "typo", "no file",
+    assert [a["id"] for a in answers] == ["right", "exits", "crashes", "killed", "hangs", "prints", None, None, "typo", "no file",
                                           "type", 7]
-    assert [a["exit_code"] for a in answers] == [0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 0]
+    assert [a["exit_code"] for a in answers] == [0, 1, 1, 5, 1, 1, 2, 2, 2, 2, 2, 0]
 
 
 def test_what_a_solution_does_to_its_process_is_a_finding(answers):
@@ -54,6 +55,7 @@ def test_what_a_solution_does_to_its_process_is_a_finding(answers):
     assert by_id["right"]["verdict"] == "right" and by_id["right"]["elements"] > 100
     assert by_id["exits"]["code"] == "AC501" and "ended the process (exit code 0)" in by_id["exits"]["cause"]
     assert "signal 11" in by_id["crashes"]["cause"]
+    assert by_id["killed"]["verdict"] == "incomplete" and "memory" in by_id["killed"]["notes"][0]
     assert (by_id["hangs"]["class"], by_id["hangs"]["code"]) == ("TIMEOUT", "AC502")
     assert by_id["prints"]["verdict"] == "wrong", "what it prints is no answer"
     assert by_id["prints"]["counterexample"]["case"]
@@ -62,7 +64,7 @@ def test_what_a_solution_does_to_its_process_is_a_finding(answers):
 
 def test_bad_requests_say_what_was_wanted(answers):
     errors = [a["error"] for a in answers if a["exit_code"] == 2]
-    for error, words in zip(errors, ["line 6: got no JSON", "line 7: got [1], want an object", "got 'solution_surce'",
+    for error, words in zip(errors, ["line 7: got no JSON", "line 8: got [1], want an object", "got 'solution_surce'",
                                      "is no file", "[budget] got \"long\", want seconds"]):
         assert words in error, errors
 

@@ -66,6 +66,31 @@ def test_kernelbench_files(files, capsys, name):
         assert not example["low"] <= example["got"] <= example["high"]
 
 
+#: Problems whose extents or windows are large, and whose reference must be found right: module, its input.
+LARGE = {
+    "a large fixed shape": ("nn.LayerNorm((1030, 1024))", "4, 1030, 1024"),
+    "equal extents beside a batch": ("nn.LayerNorm((3, 32, 32))", "16, 3, 32, 32"),
+    "groups of a transposed convolution": ("nn.ConvTranspose2d(8, 8, (3, 5), stride=(2, 3), padding=(1, 2), groups=4)",
+                                           "16, 8, 128, 256"),
+    "windows of a volume": ("nn.ConvTranspose3d(2, 3, 3)", "4, 2, 64, 64, 64"),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_problems_are_judged_at_extents_of_their_own(files, capsys, name):
+    module, shape = LARGE[name]
+    text = ("import torch, torch.nn as nn\nclass Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            f"        self.inner = {module}\n    def forward(self, x):\n        return self.inner(x)\n"
+            f"def get_inputs():\n    return [torch.rand({shape})]\ndef get_init_inputs():\n    return []\n")
+    right = text.replace("class Model", "class ModelNew")
+    wrong = right.replace("return self.inner(x)", "y = self.inner(x); y[..., -1:] = 0; return y")
+    for solution, code in ((right, 0), (wrong, 1)):
+        got = main([files("problem", text), files("solution", solution), "--json", "--regimes", "quick", "--budget", "120"])
+        result = json.loads(capsys.readouterr().out)
+        assert got == code and result["cases"] > 0, result
+    assert result["class"] == "BUG"
+
+
 #: As torch computes it, this one has too few digits.
 SHORT = "import torch\ndef f(x):\n    return (x * x).bfloat16().float()\n"
 OF_SHORT = {

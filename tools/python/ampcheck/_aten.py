@@ -179,6 +179,10 @@ class Writer:
         self._lines.append(f"{name} = {_bare(text)}")
         return name
 
+    def source(self, node: Any) -> str:
+        """What a formula with an own gradient is of: a name, and in the further form a statement that may have one."""
+        return self.copied(self.value(node)) if self.other() else self.let(self.value(node))
+
     def fresh(self) -> str:
         while True:
             self._count += 1

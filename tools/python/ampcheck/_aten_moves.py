@@ -65,7 +65,7 @@ def _cumprod(w: Writer, n: Any) -> str:
     extent = w.shape(n.args[0])[axis]
     if not isinstance(extent, int) or extent > _MOST_TAPS:
         raise Refused(f"an extent that varies, or is larger than {_MOST_TAPS}", by_extent=True)
-    text = w.copied(w.value(n.args[0])) if w.other() else w.let(w.value(n.args[0]))
+    text = w.source(n.args[0])
     products = [w.let(f"slice({text}, {axis}, 0, 1)")]
     for at in range(1, extent):
         products.append(w.let(f"({products[-1]} * slice({text}, {axis}, {at}, {at + 1}))"))

@@ -288,13 +288,9 @@ def _cumsum(w: Writer, n: Any) -> str:
     return f"cumsum({w.value(n.args[0])}, {w.axes(n.args[0], n.args[1])[0]})"
 
 
-def _with_gradient(w: Writer, source: Any) -> str:
-    return w.copied(w.value(source)) if w.other() else w.let(w.value(source))
-
-
 @rule("_softmax.default")
 def _softmax(w: Writer, n: Any) -> str:
-    x, axis = _with_gradient(w, n.args[0]), w.axes(n.args[0], n.args[1])[0]
+    x, axis = w.source(n.args[0]), w.axes(n.args[0], n.args[1])[0]
     e = w.let(f"exp({x} - stop_gradient(max({x}, {axis})))")
     if w.other():
         return w.let_with(f"({e} / sum({e}, {axis}))", x, f"{{0}} * (d{{0}} - sum(d{{0}} * {{0}}, {axis}))")
@@ -303,7 +299,7 @@ def _softmax(w: Writer, n: Any) -> str:
 
 @rule("_log_softmax.default")
 def _log_softmax(w: Writer, n: Any) -> str:
-    x, axis = _with_gradient(w, n.args[0]), w.axes(n.args[0], n.args[1])[0]
+    x, axis = w.source(n.args[0]), w.axes(n.args[0], n.args[1])[0]
     shifted = w.let(f"({x} - stop_gradient(max({x}, {axis})))")
     text = f"({shifted} - log(sum(exp({shifted}), {axis})))"
     return w.let_with(text, x, f"d{{0}} - exp({{0}}) * sum(d{{0}}, {axis})") if w.other() else text

@@ -171,6 +171,9 @@ def answer(request: dict[str, Any], timeout: float) -> dict[str, Any]:
     try:
         return json.loads(text)
     except ValueError:
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:  # as the system does where memory ends
+            out = verify.not_finished(seconds, seed, took)
+            return {"exit_code": 5, **out, "notes": ["the process was killed, as it is where memory runs out: give it more"]}
         how = (f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit code {os.WEXITSTATUS(status)}")
         return {"exit_code": 1,
                 **verify.failed_at_once(RuntimeError(f"the solution ended the process ({how})"), seed, took)}
