@@ -45,8 +45,8 @@ def answers():
 
 
 def test_each_line_has_its_answer_in_order(answers):
-    assert [a["id"] for a in answers] == ["right", "exits", "crashes", "killed", "hangs", "prints", None, None, "typo", "no file",
-                                          "type", 7]
+    assert [a["id"] for a in answers] == ["right", "exits", "crashes", "killed", "hangs", "prints", None, None, "typo",
+                                          "no file", "type", 7]
     assert [a["exit_code"] for a in answers] == [0, 1, 1, 5, 1, 1, 2, 2, 2, 2, 2, 0]
 
 
