@@ -74,7 +74,7 @@ template <class T>
 struct WritesLater {
   static void run(const View<const T>& x, const View<T>& y) {
     std::thread([x, y] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
       square(x, y);
     }).detach();
   }
