@@ -31,7 +31,8 @@ expect() {
     repeated=$(grep -o '<testcase name="[^"]*"' "$folder/out.xml" | sort | uniq -d)
     [ -z "$repeated" ] || { echo "$name: ran twice: $repeated"; failed=1; }
   fi
-  local got="$code, $ran tests, $(tail -n 1 "$folder/log")"
+  local got
+  got="$code, $ran tests, $(tail -n 1 "$folder/log")"
   [ "$got" = "$want" ] || { echo "$name: got '$got', want '$want'"; cat "$folder/log"; failed=1; }
 }
 
