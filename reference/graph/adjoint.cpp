@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "reference/graph/expr.h"
+#include "reference/graph/strided.h"
 #include "reference/graph/unguarded.h"
 #include "src/error.h"
 
@@ -23,10 +24,7 @@ Expr stretch(Expr g, const Shape& shape) {
   const int lead = shape.rank - g.shape().rank;
   for (int i = lead; i < shape.rank; ++i)
     if (g.shape()[i - lead] == 1) strides[i] = 0;
-  const TensorView view{nullptr, Dtype::fp64, shape, strides};
-  std::vector<std::int64_t> map(static_cast<std::size_t>(shape.count()));
-  for (std::size_t i = 0; i < map.size(); ++i) map[i] = view.offset(static_cast<std::int64_t>(i));
-  return take(g, std::move(map), shape);
+  return take(g, strided_offsets(shape, strides), shape);
 }
 
 /// A condition of a `where`: the gradient of one of its branches is 0 where the other is chosen.

@@ -7,6 +7,7 @@
 #include <numbers>
 #include <numeric>
 
+#include "reference/graph/strided.h"
 #include "src/error.h"
 
 namespace ampcheck::reference {
@@ -156,15 +157,13 @@ Expr with_batch(Expr x, const Shape& batch) {
   shape.rank = batch.rank + 2;
   for (int i = 0; i < 2; ++i) shape[batch.rank + i] = x.shape().last(1 - i);
   if (shape == x.shape()) return x;
-  TensorView view{nullptr, Dtype::fp64, shape, shape};
   const Shape from = row_major_strides(x.shape());
+  Shape strides = shape;
   for (int i = 0; i < shape.rank; ++i) {
     const int own = i - (shape.rank - x.shape().rank);  // its axis there; none: repeated
-    view.strides[i] = own < 0 || x.shape()[own] != shape[i] ? 0 : from[own];
+    strides[i] = own < 0 || x.shape()[own] != shape[i] ? 0 : from[own];
   }
-  std::vector<std::int64_t> map(static_cast<std::size_t>(shape.count()));
-  for (std::size_t i = 0; i < map.size(); ++i) map[i] = view.offset(static_cast<std::int64_t>(i));
-  return mapped(Primitive::take, x, map_of(std::move(map)), shape);
+  return mapped(Primitive::take, x, map_of(strided_offsets(shape, strides)), shape);
 }
 
 Shape batch_of(const Shape& shape) {
@@ -224,10 +223,7 @@ Expr transpose(Expr x, std::span<const int> order) {
     shape[i] = x.shape()[order[static_cast<std::size_t>(i)]];
     strides[i] = from[order[static_cast<std::size_t>(i)]];
   }
-  const TensorView view{nullptr, Dtype::fp64, shape, strides};
-  std::vector<std::int64_t> map(static_cast<std::size_t>(shape.count()));
-  for (std::size_t i = 0; i < map.size(); ++i) map[i] = view.offset(static_cast<std::int64_t>(i));
-  return mapped(Primitive::take, x, map_of(std::move(map)), shape);
+  return mapped(Primitive::take, x, map_of(strided_offsets(shape, strides)), shape);
 }
 
 Expr slice(Expr x, int axis, std::int64_t begin, std::int64_t end) {
@@ -235,10 +231,7 @@ Expr slice(Expr x, int axis, std::int64_t begin, std::int64_t end) {
   const int at = axis < 0 ? axis + shape.rank : axis;
   const Shape strides = row_major_strides(shape);
   shape[at] = end - begin;
-  const TensorView view{nullptr, Dtype::fp64, shape, strides};
-  std::vector<std::int64_t> map(static_cast<std::size_t>(shape.count()));
-  for (std::size_t i = 0; i < map.size(); ++i) map[i] = view.offset(static_cast<std::int64_t>(i)) + begin * strides[at];
-  return mapped(Primitive::take, x, map_of(std::move(map)), shape);
+  return mapped(Primitive::take, x, map_of(strided_offsets(shape, strides, begin * strides[at])), shape);
 }
 
 Expr take(Expr x, std::vector<std::int64_t> map, const Shape& shape) {
@@ -281,23 +274,68 @@ Expr gather_rows(Expr table, const std::vector<std::int64_t>& index) {
   return take(table, std::move(map), Shape{static_cast<std::int64_t>(index.size()), width});
 }
 
+namespace {
+
+/// A part of a concatenation: what its elements are read from, through reshapes and other takes.
+struct Part {
+  Expr value;
+  int source = -1;
+  std::vector<std::int64_t> from;  ///< of each element, -1 for a zero
+
+  explicit Part(Expr part) : value(part), source(part.id), from(static_cast<std::size_t>(part.shape().count())) {
+    std::iota(from.begin(), from.end(), std::int64_t{0});
+    for (const Node* node = &part.graph->node(source);
+         node->primitive == Primitive::take || node->primitive == Primitive::reshape;
+         node = &part.graph->node(source)) {
+      if (node->map)
+        for (std::int64_t& at : from)
+          if (at >= 0) at = (*node->map)[static_cast<std::size_t>(at)];
+      source = node->args.front();
+    }
+  }
+};
+
+/// More values than that are joined by halves: each is placed in a tensor of the whole size.
+constexpr std::size_t kMostPlaced = 8;
+
+}  // namespace
+
 Expr concat(const std::vector<Expr>& parts, int axis) {
   const int at = axis < 0 ? axis + parts.front().shape().rank : axis;
   Shape shape = parts.front().shape();
   shape[at] = 0;
-  for (const Expr& part : parts) shape[at] += part.shape()[at];
-  const Shape strides = row_major_strides(shape);
-  Expr out;
-  std::int64_t begin = 0;
-  // A concatenation is a sum of parts with disjoint places: x + exact zero rounds nothing (rule R1).
+  std::vector<Part> read;
+  std::map<int, std::size_t> uses;
   for (const Expr& part : parts) {
-    const TensorView view{nullptr, Dtype::fp64, part.shape(), strides};
-    std::vector<std::int64_t> map(static_cast<std::size_t>(part.shape().count()));
-    for (std::size_t i = 0; i < map.size(); ++i)
-      map[i] = view.offset(static_cast<std::int64_t>(i)) + begin * strides[at];
-    const Expr placed = put_add(part, std::move(map), shape);
-    out = out.defined() ? out + placed : placed;
-    begin += part.shape()[at];
+    shape[at] += part.shape()[at];
+    ++uses[read.emplace_back(part).source];
+  }
+  if (uses.size() > kMostPlaced) {
+    const auto half = parts.begin() + static_cast<std::ptrdiff_t>(parts.size() / 2);
+    return concat({concat({parts.begin(), half}, at), concat({half, parts.end()}, at)}, at);
+  }
+  const Shape strides = row_major_strides(shape);
+  // Windows of one image are one take of it, however many there are.
+  std::vector<std::pair<Expr, std::vector<std::int64_t>>> placed;
+  std::map<int, std::size_t> of_source;
+  std::int64_t begin = 0;
+  for (const Part& part : read) {
+    const bool alone = uses.at(part.source) == 1;
+    const auto [found, first] = of_source.try_emplace(part.source, placed.size());
+    if (first)
+      placed.emplace_back(alone ? part.value : parts.front().graph->at(part.source),
+                          std::vector<std::int64_t>(static_cast<std::size_t>(shape.count()), -1));
+    const std::vector<std::int64_t> to = strided_offsets(part.value.shape(), strides, begin * strides[at]);
+    for (std::size_t i = 0; i < to.size(); ++i)
+      placed[found->second].second[static_cast<std::size_t>(to[i])] =
+          alone ? static_cast<std::int64_t>(i) : part.from[i];
+    begin += part.value.shape()[at];
+  }
+  // A concatenation is a sum of parts with disjoint places: x + exact zero rounds nothing (rule R1).
+  Expr out;
+  for (auto& [source, map] : placed) {
+    const Expr one = take(source, std::move(map), shape);
+    out = out.defined() ? out + one : one;
   }
   return out;
 }

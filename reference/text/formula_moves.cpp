@@ -3,6 +3,7 @@
 // Functions that move elements: shapes, slices, windows.
 #include <algorithm>
 
+#include "reference/graph/strided.h"
 #include "reference/text/formula_evaluator.h"
 
 namespace ampcheck::reference {
@@ -105,14 +106,11 @@ Expr FormulaEvaluator::extended(const FormulaTerm& term, Expr x) {
   if (elements > most) fail_too_large(term.at, "got too many elements in " + term.text);
   Shape shape = x.shape();
   shape[at] = pads ? extent + first + second : extent * first;
-  const Shape strides = row_major_strides(pads ? shape : x.shape());
-  const TensorView view{nullptr, Dtype::fp64, pads ? x.shape() : shape, strides};
-  std::vector<std::int64_t> map(static_cast<std::size_t>(view.count()));
   if (pads) {
-    for (std::size_t i = 0; i < map.size(); ++i)
-      map[i] = view.offset(static_cast<std::int64_t>(i)) + first * strides[at];
-    return put_add(x, std::move(map), shape);
+    const Shape strides = row_major_strides(shape);
+    return put_add(x, strided_offsets(x.shape(), strides, first * strides[at]), shape);
   }
+  std::vector<std::int64_t> map(static_cast<std::size_t>(shape.count()));
   std::int64_t inner = 1;
   for (int axis = at + 1; axis < shape.rank; ++axis) inner *= shape[axis];
   for (std::size_t i = 0; i < map.size(); ++i) {

@@ -220,6 +220,13 @@ std::vector<PrimitiveCase> movement_cases() {
         [](Call& c) {
           return exp(concat({c["a"], c["b"]}, -1));
         }}},
+      {"concat of windows of one tensor",
+       {P::take},
+       {{{"x", {2, 4}}},
+        [](Call& c) {
+          const Expr x = c["x"];
+          return exp(concat({slice(x, 1, 0, 2), reshape(slice(x, 1, 1, 3), Shape{2, 2}), slice(slice(x, 1, 1, 4), 1, 1, 3)}, 1));
+        }}},
       {"take with repeats and holes",
        {P::take},
        {{{"x", {3}}},

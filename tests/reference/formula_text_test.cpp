@@ -155,6 +155,12 @@ class Evaluated {
   }
   std::vector<double> operator[](std::size_t output) { return plain_.value(recording_.outputs.at(output).second); }
   Shape shape(std::size_t output = 0) const { return recording_.outputs.at(output).second.shape(); }
+  /// How many elements all maps list.
+  std::size_t listed() const {
+    std::size_t out = 0;
+    for (const Node& node : recording_.graph->nodes()) out += node.map ? node.map->size() : 0;
+    return out;
+  }
 
  private:
   static Recording made(const OpSignature& signature, const std::string& text,
@@ -206,6 +212,18 @@ TEST(FormulaText, ShapesFollowNumPy) {
   EXPECT_EQ(Evaluated(xs, "y = mean(x, 0) + 0 * sum(w) + 0 * sum(z)")[0], (Values{2.5, 3.5, 4.5}));
 }
 
+TEST(FormulaText, ManyPartsListTheirElementsFewTimes) {
+  const OpSignature xs = signature_of({{"x", "A B"}});
+  const auto listed = [&](const std::string& part) {
+    std::string text = "y = concat(" + part;
+    for (int i = 1; i < 200; ++i) text += ", " + part;
+    const Evaluated joined(xs, text + ", axis=0)");
+    return joined.listed();
+  };
+  EXPECT_LE(listed("slice(x, 0, 0, 1)"), 200 * 3 * 4) << "one take of all parts";
+  EXPECT_LE(listed("-slice(x, 0, 0, 1)"), 200 * 3 * 40) << "by halves: each part in all was 200 times as many";
+}
+
 TEST(FormulaText, MovesElements) {
   const OpSignature xs = signature_of({{"x", "A B"}});
   EXPECT_EQ(Evaluated(xs, "y = transpose(x)")[0], (Values{1, 4, 2, 5, 3, 6}));
@@ -218,6 +236,9 @@ TEST(FormulaText, MovesElements) {
   EXPECT_EQ(Evaluated(xs, "h = B - 1; y = slice(x, -1, 0, h) / h")[0], (Values{0.5, 1, 2, 2.5}))
       << "and be numbers too";
   EXPECT_EQ(Evaluated(xs, "y = concat(-slice(x, -1, 1, 3), slice(x, -1, 0, 1))")[0], (Values{-2, -3, 1, -5, -6, 4}));
+  EXPECT_EQ(Evaluated(xs, "y = concat(slice(pad(x, 1, 1, 0), 1, 0, 3), transpose(reshape(x, B, A)), -x, axis=0)")[0],
+            (Values{0, 1, 2, 0, 4, 5, 1, 3, 5, 2, 4, 6, -1, -2, -3, -4, -5, -6}))
+      << "parts of one tensor are read from it, others beside them";
   EXPECT_EQ(Evaluated(xs, "y = squeeze(sum(x, 1), 1)").shape(), (Shape{2}));
   EXPECT_EQ(Evaluated(xs, "y = x @ transpose(x)")[0], (Values{14, 32, 32, 77}));
   EXPECT_EQ(Evaluated(xs, "y = matmul(x, x, transpose_b=1)")[0], (Values{14, 32, 32, 77}));

@@ -4,6 +4,7 @@ and a benchmark's images are large."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +14,9 @@ import torch
 #: Extents beyond it become smaller where the reference takes that.
 _MOST = 40
 #: Windows with more taps and places than that make a case slow.
-_MOST_WORK = 1 << 19
+_MOST_WORK = 1 << 21
+#: The same of all images of a batch.
+_MOST_OF_BATCH = 1 << 23
 
 
 def _with_extent(x: Any, old: int, new: int, first: int) -> Any:
@@ -22,9 +25,9 @@ def _with_extent(x: Any, old: int, new: int, first: int) -> Any:
     return torch.empty([new if n == old and at >= first else n for at, n in enumerate(x.shape)], dtype=x.dtype)
 
 
-def shrunk(reference: Callable[..., Any], arguments: Sequence[Any], inputs: int, draw: Any) -> list[Any]:
+def shrunk(reference: Callable[..., Any], arguments: Sequence[Any], inputs: int, draw: Any) -> tuple[list[Any], int]:
     """The arguments as fake tensors with smaller extents, the first `inputs` of them alone: equal extents stay equal, and what
-    is an extent of a parameter, too, changes behind the channels alone."""
+    is an extent of a parameter, too, changes behind the channels alone. Then how many images a batch may hold, 2 at least."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     mode = FakeTensorMode()
@@ -48,22 +51,30 @@ def shrunk(reference: Callable[..., Any], arguments: Sequence[Any], inputs: int,
                     continue
                 now = trial
                 break
-        return _cheaper(reference, now, inputs, tied)
+        now = _cheaper(reference, now, inputs, tied)
+        work = _work(reference(*now), now[inputs:], _channels(now[:inputs], tied))
+        return now, max(2, _MOST_OF_BATCH // max(work, 1))
+
+
+def _channels(images: Sequence[Any], tied: set[int]) -> int:
+    return max((x.shape[1] for x in images if isinstance(x, torch.Tensor) and x.ndim > 2 and x.shape[1] in tied), default=1)
 
 
 def _work(y: Any, arguments: Sequence[Any], channels: int) -> int:
-    """Places of the result times taps of the largest window: what a formula lists for each channel of an image."""
+    """Places of the result times taps of the largest window: what a formula lists for each channel of an image. A transposed
+    convolution has the places, too, that its padding takes away."""
     results = [t for t in (y if isinstance(y, (tuple, list)) else [y]) if isinstance(t, torch.Tensor)]
-    places = max((math.prod(t.shape[2:]) for t in results), default=1)
-    taps = max((math.prod(x.shape[2:]) for x in arguments if isinstance(x, torch.Tensor)), default=1)
-    return places * taps * channels
+    windows = [x.shape[2:] for x in arguments if isinstance(x, torch.Tensor)]
+    window = max(windows, key=math.prod, default=torch.Size())
+    places = max((math.prod(n + k - 1 for n, k in itertools.zip_longest(t.shape[2:], window, fillvalue=1)) for t in results),
+                 default=1)
+    return places * math.prod(window) * channels
 
 
 def _cheaper(reference: Callable[..., Any], now: list[Any], inputs: int, tied: set[int]) -> list[Any]:
     """Images that a large window meets become smaller still, the largest extent first."""
     stuck: set[int] = set()
-    channels = max((x.shape[1] for x in now[:inputs] if isinstance(x, torch.Tensor) and x.ndim > 2 and x.shape[1] in tied),
-                   default=1)
+    channels = _channels(now[:inputs], tied)
     while _work(reference(*now), now[inputs:], channels) > _MOST_WORK:
         extents = {n for x in now[:inputs] if isinstance(x, torch.Tensor) for n in x.shape[2:] if n > 1} - stuck
         if not extents:

@@ -94,12 +94,15 @@ def judge(problem: Any, args: argparse.Namespace, seed: int) -> list[Report]:
     from ._torch_reference import small_examples, symbols_of, trace_reference
 
     draw = random.Random(seed)
-    arguments = shrunk(problem.reference, problem.arguments, problem.inputs, draw) if problem.inputs else problem.arguments
+    arguments, batch = problem.arguments, 0
+    if problem.inputs:
+        arguments, batch = shrunk(problem.reference, problem.arguments, problem.inputs, draw)
     try:
         trace = trace_reference(problem.reference, arguments, problem.names,
                                 rounding=args.rounding or problem.rounding)
     except Refused as refused:
         raise UsageError(str(refused)) from None
+    _limit_batches(trace, arguments[:problem.inputs], batch)
     if problem.adjust is not None:
         problem.adjust(trace)
     examples = small_examples(trace, arguments, draw, problem.reference)
@@ -129,6 +132,14 @@ def judge(problem: Any, args: argparse.Namespace, seed: int) -> list[Report]:
         asked.notes.append("one case is the workload's own tensors")
         reports.append(_check.run_plan(plan, asked, dataclasses.replace(wanted, inputs=problem.real, regimes="standard")))
     return reports
+
+
+def _limit_batches(trace: Any, images: list[Any], most: int) -> None:
+    """What a formula lists for each image of a batch must fit into memory."""
+    for x, symbols in zip(images, trace.symbols):
+        if getattr(x, "ndim", 0) > 2:
+            limit = trace.limits[symbols[0]]
+            trace.limits[symbols[0]] = dataclasses.replace(limit, most=max(limit.least, min(limit.most or most, most)))
 
 
 def _excuse(report: Report, plan: Plan, asked: _check.Request, reference: Any, same_bits: bool) -> None:
