@@ -196,6 +196,27 @@ def test_softmax_and_dtypes():
     assert not ampcheck.check(in_half, reference=SOFTMAX, inputs=[x], regimes="quick")
 
 
+def test_examples_in_fp32_are_judged_in_fp64():
+    def exact(x):
+        return np.exp(x)
+
+    def through_fp32(x):
+        return np.exp(x.astype(np.float32)).astype(x.dtype)
+
+    x = np.linspace(-1, 1, 60, dtype=np.float32).reshape(5, 12)
+    right = ampcheck.check(exact, reference="y = exp(x)", inputs=[x], dtypes=["fp64"], regimes="quick")
+    assert right, right
+    assert json.loads(right.to_json())["cases"][0]["dtype"] == "fp64"
+    wrong = ampcheck.check(through_fp32, reference="y = exp(x)", inputs=[x], dtypes=["fp64"], regimes="quick")
+    assert not wrong and wrong.findings[0].verdict in ("PRECISION_CONTRACT", "BUG")
+
+
+def test_a_type_whose_package_is_missing_is_no_fault_of_the_function(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(ampcheck.UsageError, match="ml_dtypes"):
+        ampcheck.check(np.exp, reference="y = exp(x)", inputs=[np.ones((2, 3), np.float32)], dtypes=["bf16"])
+
+
 def test_other_arrays_come_by_dlpack():
     class Array:
         """What another library's array is at least."""

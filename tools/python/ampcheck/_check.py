@@ -185,7 +185,10 @@ def make_plan(asked: Request, formula: str, *, outputs: Sequence[str] | None, ba
     for tensor in asked.tensors:
         tensor.role = dict(roles or {}).get(tensor.name, tensor.role)
         tensor.domain = dict(domains or {}).get(tensor.name, tensor.domain)
-    storage = "fp64" if list(dtypes) == ["fp64"] else _describe.storage_of(asked.tensors)
+    for dtype in dtypes:
+        asked.frame.require(dtype)
+    in_fp64 = list(dtypes) == ["fp64"] and any(t.dtype == "fp64" for t in asked.tensors)
+    storage = "fp64" if in_fp64 else _describe.storage_of(asked.tensors)
     _storage_first(asked, storage)
     examples = _widened(asked, storage)
     targets = _describe.statements(formula)

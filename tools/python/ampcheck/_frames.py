@@ -62,6 +62,10 @@ class NumpyFrame:
     def dtype(self, tensor: Any) -> str:
         return dtype_name(tensor)
 
+    def require(self, dtype: str) -> None:
+        """Raises UsageError where functions of such arrays take no such type, before one is called with it."""
+        numpy_dtype(dtype)
+
     def shape(self, tensor: Any) -> tuple[int, ...]:
         return tuple(int(n) for n in tensor.shape)
 

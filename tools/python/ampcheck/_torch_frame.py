@@ -40,6 +40,10 @@ class TorchFrame:
             raise UsageError(f"got dtype {tensor.dtype}, want a floating type, int64, int32, uint8 or bool")
         return NAMES[tensor.dtype]
 
+    def require(self, dtype: str) -> None:
+        if dtype not in DTYPES:
+            raise UsageError(f"[dtypes] got '{dtype}', want one of {', '.join(DTYPES)}")
+
     def shape(self, tensor: torch.Tensor) -> tuple[int, ...]:
         return tuple(tensor.shape)
 

@@ -49,6 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", default="", metavar="TEXT", help="problems whose name holds it")
     parser.add_argument("--seed", type=int, default=1, help="of the first problem; each has its own (1)")
     parser.add_argument("--regimes", choices=["quick", "standard", "all"], default="standard")
+    parser.add_argument("--dtype", metavar="TYPE", help="the storage type (that of the problem's inputs). fp64: whether the "
+                        "formula is the reference, to a rounding of fp64")
     parser.add_argument("--budget", type=float, default=20, metavar="SECONDS", help="of a problem (20)")
     parser.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="after which it is ended (120)")
     parser.add_argument("--json", metavar="FILE", help="a line of JSON for each verdict")
@@ -73,7 +75,7 @@ def judge(path: str, mutant: str, args: argparse.Namespace, seed: int) -> dict[s
     if mutant:
         source += _MUTANT.format(MUTANTS[mutant])
     return serve.answer({"problem": path, "solution_source": source, "seed": seed, "regimes": args.regimes,
-                         "budget": args.budget, "jobs": 1}, args.timeout)
+                         "budget": args.budget, "jobs": 1, **({"dtype": [args.dtype]} if args.dtype else {})}, args.timeout)
 
 
 def _line(name: str, mutant: str, got: dict[str, Any]) -> str:
