@@ -14,6 +14,7 @@
 
 #include "checks/doors/ptx_launcher.h"
 #include "src/digest.h"
+#include "src/spawn_actions.h"
 
 extern char** environ;
 
@@ -78,14 +79,12 @@ int run_program(const std::vector<std::string>& words, const fs::path& said) {
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, said.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  SpawnActions actions;
+  actions.open(0, "/dev/null", O_RDONLY);
+  actions.open(1, said.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  actions.duplicate(1, 2);
   pid_t child = 0;
-  const int error = posix_spawn(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
+  const int error = posix_spawn(&child, arguments[0], actions.get(), nullptr, arguments.data(), environ);
   if (error != 0) throw EnvironmentError("[nvcc] got '" + words[0] + "', which cannot be started");
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "src/error.h"
+#include "src/spawn_actions.h"
 
 extern char** environ;
 
@@ -56,14 +57,13 @@ pid_t start(const std::vector<std::string>& words, const std::string& folder, in
   std::vector<char*> argv;
   for (std::string& word : held) argv.push_back(word.data());
   argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
+  SpawnActions actions;
+  actions.change_folder(folder.c_str());
+  actions.open(0, "/dev/null", O_RDONLY);
+  actions.duplicate(out, 1);
+  actions.duplicate(messages, 2);
   posix_spawnattr_t attributes;
-  posix_spawn_file_actions_init(&actions);
   posix_spawnattr_init(&attributes);
-  posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, out, 1);
-  posix_spawn_file_actions_adddup2(&actions, messages, 2);
   sigset_t all, none;
   sigfillset(&all);
   sigemptyset(&none);
@@ -72,8 +72,7 @@ pid_t start(const std::vector<std::string>& words, const std::string& folder, in
   posix_spawnattr_setsigdefault(&attributes, &all);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   pid_t child = 0;
-  const int failed = posix_spawnp(&child, argv.front(), &actions, &attributes, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
+  const int failed = posix_spawnp(&child, argv.front(), actions.get(), &attributes, argv.data(), environ);
   posix_spawnattr_destroy(&attributes);
   if (failed != 0)
     throw EnvironmentError("[mutate] got the command '" + held.front() +

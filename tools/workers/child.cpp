@@ -29,7 +29,7 @@
 #include "tools/workers/limits.h"
 #include "tools/workers/orphans.h"
 #include "tools/workers/runner.h"
-#include "tools/workers/spawn_actions.h"
+#include "src/spawn_actions.h"
 
 extern char** environ;
 

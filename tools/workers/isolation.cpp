@@ -20,8 +20,9 @@
 #include "src/error.h"
 #include "tools/report/output.h"
 #include "tools/workers/kernel_clock.h"
+#include "tools/workers/oom_kills.h"
 #include "tools/workers/orphans.h"
-#include "tools/workers/spawn_actions.h"
+#include "src/spawn_actions.h"
 #include "tools/workers/wire.h"
 #include "tools/workers/worker_channel.h"
 
@@ -243,6 +244,10 @@ class WorkerPool::Worker {
   std::string obituary() const { return end_text(status_) + last_printed(); }
   /// Whether that is the library's doing.
   bool ended_by_library() const { return clock_->is_the_librarys(); }
+  /// Whether it, or the process of its kernels, whose end it shares, may have been killed since memory was short.
+  bool ended_for_memory() const {
+    return WIFSIGNALED(status_) && WTERMSIG(status_) == SIGKILL && oom_kills() > oom_kills_before_;
+  }
 
   /// The end of what was printed since the case began (an earlier one may be of another op), and before it the line
   /// that says why, which a long backtrace pushes out of sight.
@@ -337,6 +342,7 @@ class WorkerPool::Worker {
   bool asked_ = false;
   pid_t pid_ = 0;
   int status_ = 0;
+  std::int64_t oom_kills_before_ = oom_kills();
   off_t printed_before_ = 0;  ///< size of the output when the case began
   bool closed_ = false, no_memory_ = false;
 };
@@ -390,6 +396,10 @@ CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call, const ch
                          seconds);
     if (answer == Worker::Answer::no_memory) return left_out(op, call, checks::kNoMemory, seconds);
     if (answer == Worker::Answer::cancelled) throw checks::Interrupted{};
+    if (answer != Worker::Answer::reply && worker->ended_for_memory())
+      return left_out(op, call,
+                      std::string(checks::kForMemory) + " the system was short of memory, and killed the process of the case",
+                      seconds);
     if (answer != Worker::Answer::reply && !worker->ended_by_library())
       return left_out(op, call,
                       std::string(checks::kProcessLost) + " no kernel was at work, and " + worker->obituary() +

@@ -21,7 +21,7 @@
 #include "tools/workers/child.h"
 #include "tools/workers/orphans.h"
 #include "tools/workers/runner_channel.h"
-#include "tools/workers/spawn_actions.h"
+#include "src/spawn_actions.h"
 #include "tools/workers/wire_bytes.h"
 #include "tools/workers/worker_channel.h"
 

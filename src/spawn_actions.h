@@ -12,7 +12,7 @@
 
 #include "src/error.h"
 
-namespace ampcheck::tools {
+namespace ampcheck {
 
 class SpawnActions {
  public:
@@ -23,18 +23,20 @@ class SpawnActions {
   SpawnActions& operator=(const SpawnActions&) = delete;
 
   void duplicate(int file, int number) { checked(posix_spawn_file_actions_adddup2(&all_, file, number)); }
-  void open(int number, const char* path, int flags) {
-    checked(posix_spawn_file_actions_addopen(&all_, number, path, flags, 0));
+  /// `mode`: of a file that O_CREAT makes.
+  void open(int number, const char* path, int flags, mode_t mode = 0) {
+    checked(posix_spawn_file_actions_addopen(&all_, number, path, flags, mode));
   }
+  void change_folder(const char* path) { checked(posix_spawn_file_actions_addchdir_np(&all_, path)); }
   const posix_spawn_file_actions_t* get() const { return &all_; }
 
  private:
   static void checked(int error) {
     if (error == ENOMEM) throw std::bad_alloc();
-    if (error != 0) throw EnvironmentError(std::string("[worker] cannot be started: ") + std::strerror(error));
+    if (error != 0) throw EnvironmentError(std::string("[process] cannot be started: ") + std::strerror(error));
   }
 
   posix_spawn_file_actions_t all_;
 };
 
-}  // namespace ampcheck::tools
+}  // namespace ampcheck
