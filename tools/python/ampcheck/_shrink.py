@@ -15,7 +15,9 @@ import torch
 _MOST = 40
 #: Windows with more taps and places than that make a case slow.
 _MOST_WORK = 1 << 21
-#: The same of all images of a batch.
+#: Extents multiplied, of one image: a case with several images must stay below the judge's limit, 2^24.
+_MOST_PRODUCT = 1 << 21
+#: Taps and places of all images of a batch.
 _MOST_OF_BATCH = 1 << 23
 
 
@@ -71,11 +73,24 @@ def _work(y: Any, arguments: Sequence[Any], channels: int) -> int:
     return places * math.prod(window) * channels
 
 
+def _product(arguments: Sequence[Any]) -> int:
+    """Of all extents but the batch's, each dimension once, as a trace names them: what the judge counts a case by."""
+    known: list[int] = []
+    for at, x in enumerate(x for x in arguments if isinstance(x, torch.Tensor)):
+        own = list(known)
+        for n in x.shape[1 if at == 0 else 0:]:
+            if n in own:
+                own.remove(n)
+            else:
+                known.append(n)
+    return math.prod(known)
+
+
 def _cheaper(reference: Callable[..., Any], now: list[Any], inputs: int, tied: set[int]) -> list[Any]:
     """Images that a large window meets become smaller still, the largest extent first."""
     stuck: set[int] = set()
     channels = _channels(now[:inputs], tied)
-    while _work(reference(*now), now[inputs:], channels) > _MOST_WORK:
+    while _work(reference(*now), now[inputs:], channels) > _MOST_WORK or _product(now) > _MOST_PRODUCT:
         extents = {n for x in now[:inputs] if isinstance(x, torch.Tensor) for n in x.shape[2:] if n > 1} - stuck
         if not extents:
             break

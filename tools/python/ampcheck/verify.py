@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import gc
 import json
 import os
 import random
@@ -342,8 +341,6 @@ def warm() -> None:
     from ._torch_reference import trace_reference
 
     trace_reference(lambda x: x + 1, [torch.zeros(2, 3)], ["x"])
-    gc.collect()
-    gc.freeze()  # a child that traces would look through all of torch's objects again and again
 
 
 def answer(argv: list[str]) -> tuple[int, dict[str, Any]]:
