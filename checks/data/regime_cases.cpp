@@ -78,7 +78,9 @@ constexpr Plan kQuick = {2, 6, 1, 3, 2, 2, 5, 2, 2100, 1 << 16};
 constexpr Plan kStandard = {3, 28, 3, 16, 5, 8, 24, 6, 9000, 1 << 18};
 constexpr Plan kAll = {3, kNoEnd, kNoEnd, kNoEnd, kNoEnd, kNoEnd, kNoEnd, kNoEnd, 70000, 1 << 22};
 constexpr std::int64_t kMostTensor = 1 << 20, kMostWork = 1 << 24;  ///< whatever an op's fixed extents are
-constexpr std::int64_t kHuge = 1 << 23;  ///< an op whose smallest case lies beyond those has a few cases up to here
+/// An op whose smallest case lies beyond those has a few cases up to here. The product counts extents twice that follow
+/// from each other (of an image, and of what is added to it upsampled).
+constexpr std::int64_t kHuge = 1 << 23, kHugeWork = 1 << 28;
 constexpr std::size_t kFloors = 4, kTilePairs = 2;
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kAbove16Bits = (1 << 16) + 1;
@@ -127,7 +129,7 @@ class CaseList {
     const auto smallest = std::min_element(standard_.begin(), standard_.end(),
                                            [](const OpCall& a, const OpCall& b) { return work_of(a) < work_of(b); });
     const std::int64_t tensor = largest_tensor(*smallest), work = work_of(*smallest);
-    if (tensor > kMostTensor && tensor <= kHuge && work <= kHuge) {
+    if ((tensor > kMostTensor || work > kMostWork) && tensor <= kHuge && work <= kHugeWork) {
       plan_ = kQuick;
       plan_.tensor = tensor;
       plan_.work = work;

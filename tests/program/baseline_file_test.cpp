@@ -7,8 +7,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <string_view>
 
 #include "tests/support/run_program.h"
+#include "tools/gate/history.h"
+#include "tools/gate/measured.h"
 
 namespace ampcheck::tools {
 namespace {
@@ -19,8 +22,9 @@ Baseline example() {
   Baseline out;
   out.op = "a/../\"b";
   out.settings = "regimes quick";
-  out.accepted_on = "2026-01-31";
-  out.reason = "line\nbreak";
+  out.accepted = {"2026-01-31", "line\nbreak", "A <a@b>", "00ff", {}};
+  out.measured = {"0.2.0", "GCC: (x) 12", "a processor", "ff00"};
+  out.history = {{"2025-01-31", "first", "", "", {{"y", 0.1}}}};
   out.waivers = {{Code::ac301, "2026-12-31", "issue 7"}};
   out.findings = {{Code::ac101, 3, "a(x=fp32[1])"}};
   StoredCase& stored = out.cases["a(x=fp32[1])"];
@@ -48,6 +52,30 @@ TEST(BaselineFile, ComesBackToTheBit) {
             example().cases.begin()->second.tensors.at("y").histogram);
   back.cases.begin()->second.tensors.at("y").worst = example().cases.begin()->second.tensors.at("y").worst;
   EXPECT_EQ(text_of(back), text_of(example()));
+}
+
+TEST(BaselineFile, KeepsTwentyStatesOfItsHistory) {
+  Baseline state = example();
+  for (int i = 0; i < 30; ++i) {
+    Baseline next = example();
+    next.accepted.reason = std::to_string(i);
+    remember(state, next);
+    state = next;
+  }
+  ASSERT_EQ(state.history.size(), 20u);
+  EXPECT_EQ(state.history.back().reason, "28");
+  EXPECT_EQ(state.history.back().largest, (std::map<std::string, double>{{"y", 0.1}}));
+  Baseline first, pending;
+  remember(pending, first);
+  EXPECT_TRUE(first.history.empty()) << "nobody accepted what was before";
+}
+
+TEST(BaselineFile, TheCompilerOfALibraryIsReadFromItsBytes) {
+  using namespace std::string_view_literals;
+  EXPECT_EQ(compiler_named_in("\x7f ELF\0GCC: (Debian 12.2.0-14) 12.2.0\0.text"sv), "GCC: (Debian 12.2.0-14) 12.2.0");
+  EXPECT_EQ(compiler_named_in("clang version \1 x\0Debian clang version 14.0.6\0"sv), "clang version 14.0.6");
+  EXPECT_EQ(compiler_named_in("GCC: ("), "");
+  EXPECT_EQ(compiler_named_in(""), "");
 }
 
 TEST(BaselineFile, NamesOfFilesStayApartAndInside) {

@@ -2,6 +2,8 @@
 // A change of a kernel on its way into a repository: gate, review, accept, as a person and as CI see them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -49,6 +51,39 @@ TEST_F(Gate, WithoutABaselineIsSevenAndLeavesItPending) {
   EXPECT_TRUE(contains(first.out, "NO BASELINE")) << first.out;
   EXPECT_TRUE(exists("base/gated_sum.json.pending"));
   EXPECT_FALSE(exists("base/gated_sum.json"));
+}
+
+/// Who answers for a state, what it was measured with, and what was accepted before it.
+TEST_F(Gate, AnAcceptedStateSaysItsOriginAndKeepsItsHistory) {
+  shell("cd '" + folder_.path() + "'; git init -q .; git config user.name 'A. Person'; git config user.email " +
+        "a@example.org; git commit -q --allow-empty -m first");
+  const std::string commit = shell("cd '" + folder_.path() + "'; git rev-parse HEAD").out.substr(0, 40);
+  use("one_chain");
+  accept_now();
+  const json first = json::parse(read("base/gated_sum.json"));
+  EXPECT_EQ(first["accepted"]["who"], "A. Person <a@example.org>");
+  EXPECT_EQ(first["accepted"]["commit"], commit);
+  EXPECT_EQ(first["measured"]["library"].get<std::string>().size(), 32u);
+  EXPECT_FALSE(first["measured"]["cpu"].get<std::string>().empty());
+  EXPECT_FALSE(first["measured"]["ampcheck"].get<std::string>().empty());
+  EXPECT_FALSE(first["measured"]["compiler"].get<std::string>().empty()) << "the library's .comment names it";
+  EXPECT_FALSE(first.contains("history"));
+  double largest = 0;
+  for (const json& stored : first["cases"])
+    largest = std::max(largest, std::strtod(stored["tensors"]["y"]["max"].get<std::string>().c_str(), nullptr));
+  use("none");
+  const ProgramResult changed = gate("-o html:gate.html");
+  EXPECT_EQ(changed.exit_code, 0) << changed.out << changed.err;
+  const std::string page = read("gate.html");
+  EXPECT_TRUE(contains(page, "<h2>History</h2>")) << "of the state before this run, too";
+  EXPECT_TRUE(contains(page, ": as measured</title>"));
+  EXPECT_FALSE(json::parse(read("base/gated_sum.json.pending")).contains("history"));
+  accept_now();
+  const json second = json::parse(read("base/gated_sum.json"));
+  ASSERT_EQ(second["history"].size(), 1u);
+  EXPECT_EQ(second["history"][0]["commit"], commit);
+  EXPECT_EQ(std::strtod(second["history"][0]["largest"]["y"].get<std::string>().c_str(), nullptr), largest);
+  EXPECT_EQ(in_ci().exit_code, 0) << "a state with a history is unchanged";
 }
 
 TEST_F(Gate, UnchangedIsZero) {
@@ -254,8 +289,8 @@ TEST_F(Gate, AnAcceptedChangeIsAReadableDiff) {
   ASSERT_EQ(run("accept --baseline base --reason 'from the other end'").exit_code, 0);
   std::ofstream(folder_.path() + "/old.json") << before;
   const std::string diff = shell("cd '" + folder_.path() + "'; diff old.json base/gated_sum.json").out;
-  EXPECT_LE(std::count(diff.begin(), diff.end(), '\n'), 40) << diff;
-  EXPECT_TRUE(contains(diff, "<     \"reason\": \"as measured\"\n---\n>     \"reason\": \"from the other end\""))
+  EXPECT_LE(std::count(diff.begin(), diff.end(), '\n'), 50) << diff;
+  EXPECT_TRUE(contains(diff, "<     \"reason\": \"as measured\",\n---\n>     \"reason\": \"from the other end\","))
       << diff;
   EXPECT_EQ(in_ci("--strict").exit_code, 0);
 }

@@ -242,7 +242,11 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
       "$AMPCHECK gate $OPS/gated_sum_none.so --regimes quick --dtype bf16 --base s.json --json"}},
     {"ampcheck.baseline/1",
      {kPending + "cat b/gated_sum.json.pending",
-      kPending + "$AMPCHECK accept --baseline b --waive AC301 --until 2099-01-01 --reason a >x; cat b/gated_sum.json"}},
+      kPending + "$AMPCHECK accept --baseline b --waive AC301 --until 2099-01-01 --reason a >x; cat b/gated_sum.json",
+      "version >x; unset CI; git init -q .; git -c user.name=a -c user.email=b commit -q --allow-empty -m a; "
+      "for change in none reassociated; do "
+      "$AMPCHECK gate $OPS/gated_sum_$change.so --regimes quick --baseline g >x; "
+      "$AMPCHECK accept --baseline g --reason a >x; done; cat g/gated_sum.json"}},
     {"ampcheck.record/1", {"gate $OPS/gated_sum_none.so --regimes quick --record r.json >x; cat r.json"}},
     {"ampcheck.accept/1",
      {kPending + "$AMPCHECK accept --baseline b --reason a --json",

@@ -3,6 +3,7 @@
 // `ampcheck accept` and `ampcheck review`: a person looks at what gate left pending, and takes it over with a reason.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pwd.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -17,6 +18,8 @@
 #include "tools/gate/ci.h"
 #include "tools/gate/dates.h"
 #include "tools/gate/gate_report.h"
+#include "tools/gate/history.h"
+#include "tools/mutate/command_run.h"
 #include "tools/report/json.h"
 #include "tools/report/output.h"
 
@@ -113,8 +116,33 @@ struct Accepted {
   std::vector<std::string> taken, refused;  ///< ops; and why not
 };
 
+/// One line that git prints in this folder; "" without git, or outside a repository.
+std::string asked_of_git(const std::string& folder, std::vector<std::string> words) {
+  constexpr double kSeconds = 5;
+  words.insert(words.begin(), "git");
+  try {
+    const CommandRun run = run_command(words, folder, kSeconds, nullptr);
+    return run.code == 0 ? run.out.substr(0, run.out.find('\n')) : "";
+  } catch (const EnvironmentError&) {
+    return "";
+  }
+}
+
+/// Who accepts, when and at which commit.
+Acceptance acceptance_here(const AcceptOptions& options) {
+  const std::string& folder = options.baseline;
+  Acceptance out{today(), options.reason, {}, asked_of_git(folder, {"rev-parse", "HEAD"}), {}};
+  const std::string name = asked_of_git(folder, {"config", "user.name"}),
+                    address = asked_of_git(folder, {"config", "user.email"});
+  out.who = name + (address.empty() ? "" : (name.empty() ? "<" : " <") + address + ">");
+  const passwd* const login = out.who.empty() ? getpwuid(getuid()) : nullptr;
+  if (login != nullptr) out.who = login->pw_name;
+  return out;
+}
+
 Accepted accept_all(const AcceptOptions& options, const std::vector<std::string>& ops,
                     const std::vector<Waiver>& waivers) {
+  const Acceptance acceptance = acceptance_here(options);
   Accepted out;
   for (const std::string& op : ops) {
     Baseline state = read_baseline(pending_path(options.baseline, op));
@@ -125,9 +153,10 @@ Accepted accept_all(const AcceptOptions& options, const std::vector<std::string>
           fmt::format("{}: {} in {} case{}, first '{}'", op, name(f.code), f.cases, f.cases == 1 ? "" : "s", f.first));
       continue;
     }
-    state.accepted_on = today();
-    state.reason = options.reason;
-    write_baseline(baseline_path(options.baseline, op), state);
+    const std::string path = baseline_path(options.baseline, op);
+    if (std::error_code none; std::filesystem::exists(path, none)) remember(read_baseline(path), state);
+    state.accepted = acceptance;
+    write_baseline(path, state);
     std::error_code error;
     if (!std::filesystem::remove(pending_path(options.baseline, op), error) && error)
       throw WriteError(fmt::format("[accept] took {} over, but cannot remove '{}': {}", op,

@@ -21,6 +21,8 @@
 #include "tools/gate/dates.h"
 #include "tools/gate/gate_base.h"
 #include "tools/gate/gate_report.h"
+#include "tools/gate/history.h"
+#include "tools/gate/measured.h"
 #include "tools/report/progress.h"
 #include "tools/report/reports.h"
 #include "tools/workers/interrupt.h"
@@ -91,17 +93,19 @@ bool write_pending(const std::string& folder, const GateRun& run, const OpGate& 
   const std::string path = pending_path(folder, gate.op->op->signature.name);
   Baseline next = next_state(run, gate, before, ladder);
   if (before != nullptr) {
-    next.accepted_on = before->accepted_on;
-    next.reason = before->reason;
+    next.accepted = before->accepted;
+    next.measured = before->measured;
+    next.history = before->history;
     if (diffable_text(json_of(next)) == diffable_text(json_of(*before)) ||
         (gate.code() == ExitCode::passed && gate.changed == 0 && gate.unknown == 0)) {
       std::error_code none;
       std::filesystem::remove(path, none);
       return false;
     }
-    next.accepted_on.clear();
-    next.reason.clear();
+    next.accepted = {};
+    next.history.clear();  // accept writes it
   }
+  next.measured = measured_here(*gate.op->op);
   write_baseline(path, next);
   return true;
 }
@@ -311,6 +315,7 @@ ExitCode gate_with(const KernelGateOptions& options, const KnownRun& known) {
   ExitCode code = code_of(outcome.run, outcome.gates, facts.planned);
   if (!all_certified) code = worse(code, ExitCode::usage);
   add_gate_lines(outcome.gates, facts);
+  if (beside_baseline) facts.histories = histories_of(outcome.gates, outcome.before);
   if (options.variants) facts.variants = variant_classes(outcome.run.ops);
   return worse(code, written(options, outcome, facts, code, pending));
 }

@@ -46,6 +46,20 @@ json json_of(const TensorProfile& t) {
   return out;
 }
 
+/// Of texts those that say something.
+json json_of(const std::vector<std::pair<const char*, std::string>>& texts) {
+  json out = json::object();
+  for (const auto& [key, text] : texts)
+    if (!text.empty()) out[key] = text;
+  return out;
+}
+
+json json_of(const Acceptance& a) {
+  json out = json_of({{"on", a.on}, {"reason", a.reason}, {"who", a.who}, {"commit", a.commit}});
+  for (const auto& [tensor, ulp] : a.largest) out["largest"][tensor] = hex_float(ulp);
+  return out;
+}
+
 /// Reads fields, each with its type: a file of another program or hand is told what is wrong in it.
 class Fields {
  public:
@@ -67,6 +81,7 @@ class Fields {
     if (!has(key) || !value_.at(key).is_string()) fail(key, "text");
     return value_.at(key).get<std::string>();
   }
+  std::string text_or_none(const char* key) const { return has(key) ? text(key) : ""; }
   std::int64_t whole(const char* key) const {
     if (!has(key) || !value_.at(key).is_number_integer()) fail(key, "a whole number");
     return value_.at(key).get<std::int64_t>();
@@ -132,6 +147,13 @@ StoredCase case_from(const Fields& f) {
   return out;
 }
 
+Acceptance acceptance_from(const Fields& f) {
+  Acceptance out{f.text("on"), f.text("reason"), f.text_or_none("who"), f.text_or_none("commit"), {}};
+  const Fields largest = f.object("largest");
+  for (const auto& [tensor, ulp] : largest.value().items()) out.largest[tensor] = largest.number(tensor.c_str());
+  return out;
+}
+
 Code code_from(const Fields& f) {
   const std::string text = f.text("code");
   for (const CodeText& known : code_texts())
@@ -175,7 +197,11 @@ std::string file_word(const std::string& name) {
 
 json json_of(const Baseline& b) {
   json out = {{"schema", kSchema}, {"op", b.op}, {"settings", b.settings}, {"cases", json::object()}};
-  if (!b.accepted_on.empty()) out["accepted"] = {{"on", b.accepted_on}, {"reason", b.reason}};
+  if (!b.accepted.on.empty()) out["accepted"] = json_of(b.accepted);
+  const Measured& m = b.measured;
+  if (!m.ampcheck.empty())
+    out["measured"] = json_of({{"ampcheck", m.ampcheck}, {"compiler", m.compiler}, {"cpu", m.cpu}, {"library", m.library}});
+  for (const Acceptance& earlier : b.history) out["history"].push_back(json_of(earlier));
   for (const Waiver& w : b.waivers)
     out["waivers"].push_back({{"code", name(w.code)}, {"until", w.until}, {"reason", w.reason}});
   for (const PendingFinding& f : b.findings)
@@ -194,10 +220,11 @@ Baseline baseline_from(const json& value, const std::string& where) {
   Baseline out;
   out.op = f.text("op");
   out.settings = f.text("settings");
-  if (f.has("accepted")) {
-    out.accepted_on = f.object("accepted").text("on");
-    out.reason = f.object("accepted").text("reason");
-  }
+  if (f.has("accepted")) out.accepted = acceptance_from(f.object("accepted"));
+  const Fields m = f.object("measured");
+  out.measured = {m.text_or_none("ampcheck"), m.text_or_none("compiler"), m.text_or_none("cpu"),
+                  m.text_or_none("library")};
+  for (const json& item : f.list("history")) out.history.push_back(acceptance_from(Fields(item, where + ": history")));
   for (const json& item : f.list("waivers")) {
     const Fields w(item, where + ": waivers");
     out.waivers.push_back({code_from(w), w.text("until"), w.text("reason")});

@@ -40,10 +40,28 @@ struct StoredCase {
   std::map<std::string, checks::TensorProfile> tensors;
 };
 
+/// What computed the numbers of a state.
+struct Measured {
+  std::string ampcheck;  ///< its version
+  std::string compiler;  ///< of the kernels, "" if not known
+  std::string cpu;
+  std::string library;  ///< digest of a user's library
+};
+
+/// A state that a person took over, and the largest error of each tensor over its cases, in ulps.
+struct Acceptance {
+  std::string on, reason;  ///< "2026-11-28"; "" of a state that nobody accepted
+  std::string who;         ///< "Name <address>" as git knows them, or a login name
+  std::string commit;      ///< that was checked out, "" without one
+  std::map<std::string, double> largest;
+};
+
 struct Baseline {
   std::string op;
   std::string settings;  ///< which cases were asked for, in words
-  std::string accepted_on, reason;
+  Acceptance accepted;   ///< its `largest` follows from the cases
+  Measured measured;
+  std::vector<Acceptance> history;       ///< earlier accepted states, the oldest first
   std::vector<Waiver> waivers;           ///< by code
   std::vector<PendingFinding> findings;  ///< of a pending file alone
   std::map<std::string, StoredCase> cases;

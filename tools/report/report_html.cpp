@@ -22,6 +22,7 @@ namespace ampcheck::tools {
 namespace {
 
 constexpr std::size_t kMostFindings = 200, kMostCases = 4000;  ///< a page of 1 MB at most
+constexpr std::size_t kMostHistories = 60;                     ///< up to 20 states each, 300 B a state
 constexpr std::size_t kMostMaps = 20;                          ///< of the findings, the first ones: 25 kB each at most
 
 std::string escaped(std::string_view text) { return html_escaped(one_line(text)); }
@@ -209,6 +210,39 @@ std::string gate_table(const RunFacts& facts) {
   return out + "</table>";
 }
 
+/// A bar for each state, with its number above and its day below: it reads without colours.
+std::string history(const ErrorHistory& h) {
+  constexpr double kHeight = 60, kStep = 62;
+  const double most = std::ranges::max(h.states, {}, &ErrorHistory::At::largest).largest;
+  std::string out = fmt::format("<div>{} {}<svg viewBox=\"0 0 {:g} {:g}\" width=\"{:g}\" role=\"img\">", escaped(h.op),
+                                escaped(h.tensor), kStep * static_cast<double>(h.states.size()), kHeight + 32,
+                                kStep * static_cast<double>(h.states.size()));
+  for (std::size_t i = 0; i < h.states.size(); ++i) {
+    const ErrorHistory::At& state = h.states[i];
+    const double x = kStep * static_cast<double>(i), height = most > 0 ? kHeight * state.largest / most : 0;
+    out += fmt::format(
+        "<g><title>{}</title><rect class=\"bar\" x=\"{:g}\" y=\"{:.1f}\" width=\"{:g}\" height=\"{:.1f}\"/><text x=\"{:g}\" "
+        "y=\"{:.1f}\" text-anchor=\"middle\">{}</text><text x=\"{:g}\" y=\"{:g}\" text-anchor=\"middle\">{}</text></g>",
+        escaped(state.on.empty() ? "this run" : state.on + ": " + state.reason), x + 4, kHeight + 14 - height, kStep - 8,
+        height, x + kStep / 2, kHeight + 11 - height, rounded_decimal(state.largest, 3), x + kStep / 2, kHeight + 28,
+        escaped(state.on.empty() ? "now" : state.on));
+  }
+  return out + "</svg></div>";
+}
+
+std::string histories(const RunFacts& facts) {
+  if (facts.histories.empty()) return "";
+  std::string out =
+      "<h2>History</h2><p>The largest error of each tensor in ulp, at each acceptance (its reason is shown under the "
+      "pointer) and now.</p><div class=\"grid\">";
+  for (std::size_t i = 0; i < std::min(facts.histories.size(), kMostHistories); ++i) out += history(facts.histories[i]);
+  out += "</div>";
+  if (facts.histories.size() > kMostHistories)
+    out += fmt::format("<p>{} more tensors are left out here; the baselines have all.</p>",
+                       grouped(static_cast<std::int64_t>(facts.histories.size() - kMostHistories)));
+  return out;
+}
+
 std::string case_table(const Report& report) {
   std::string out =
       "<h2>Cases</h2><details><summary>All of them</summary><table><tr><th>verdict</th><th>case</th><th>headroom</th>"
@@ -243,7 +277,7 @@ std::string html_report(const Report& report, const RunFacts& facts) {
       totals.failed > 0 ? "Findings" : "No finding", grouped(totals.failed), grouped(totals.cases),
       grouped(totals.skipped), grouped(totals.elements - totals.open), escaped(facts.build.version),
       escaped(facts.device_text), report.interrupted ? " The run was interrupted." : "");
-  out += gate_table(facts) + op_table(ops) + findings(report, facts) + histograms(ops) + case_table(report);
+  out += gate_table(facts) + histories(facts) + op_table(ops) + findings(report, facts) + histograms(ops) + case_table(report);
   for (const std::string& note : report.notes) out += "<p>" + escaped(note) + "</p>";
   return out + "</body></html>\n";
 }

@@ -23,6 +23,16 @@ struct GateLine {
   bool failed = false;
 };
 
+/// The largest error of a tensor of an op, in ulps, at each acceptance and in this run.
+struct ErrorHistory {
+  struct At {
+    std::string on, reason;  ///< of this run ""
+    double largest = 0;
+  };
+  std::string op, tensor;
+  std::vector<At> states = {};  ///< the oldest first
+};
+
 /// What is known of a run beside its results.
 struct RunFacts {
   BuildFacts build;
@@ -37,6 +47,7 @@ struct RunFacts {
   bool as_written = false;      ///< --as-written
   std::string accumulate = {};  ///< " --accumulate CORES" as given, or nothing
   std::vector<GateLine> gate = {};
+  std::vector<ErrorHistory> histories = {};
   std::map<std::string, checks::SourceLine> sources = {};  ///< where ops of a library are written, by their names
   std::vector<VariantClasses> variants = {};
   std::string again = {};       ///< the line that re-runs what is no case of its own; empty: `replay`

@@ -4,9 +4,11 @@ and a benchmark's images are large."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,16 +17,61 @@ import torch
 _MOST = 40
 #: Windows with more taps and places than that make a case slow.
 _MOST_WORK = 1 << 21
-#: Extents multiplied, of one image: a case with several images must stay below the judge's limit, 2^24.
-_MOST_PRODUCT = 1 << 21
+#: Extents multiplied, of one image: a case with several images stays below the judge's usual limit, 2^24.
+_MOST_PRODUCT = 1 << 22
 #: Taps and places of all images of a batch.
 _MOST_OF_BATCH = 1 << 23
 
 
-def _with_extent(x: Any, old: int, new: int, first: int) -> Any:
-    if not isinstance(x, torch.Tensor) or old not in x.shape[first:]:
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Extents that the reference does not take are no error: torch prints each."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def _with_extent(x: Any, old: int, new: int, first: int, axis: int | None = None) -> Any:
+    """The same tensor where it has no such extent. axis: this one alone changes."""
+    if not isinstance(x, torch.Tensor):
         return x
-    return torch.empty([new if n == old and at >= first else n for at, n in enumerate(x.shape)], dtype=x.dtype)
+    shape = [new if n == old and at >= first and axis in (None, at) else n for at, n in enumerate(x.shape)]
+    return x if shape == list(x.shape) else torch.empty(shape, dtype=x.dtype)
+
+
+def _changed(reference: Callable[..., Any], now: list[Any], inputs: int, extent: int, new: int, tied: set[int]) -> Any:
+    """The arguments with another extent, as the reference takes them: alone, or with one that follows from it, as the extent of
+    what is added to an upsampled image. None: it takes neither."""
+    images = {n for x in now[:inputs] if isinstance(x, torch.Tensor) for n in x.shape[2:]} - {extent}
+    for other in (None, *sorted(images, reverse=True)):
+        trial = now[:inputs]
+        for old, to in ((extent, new), (other, other and other * new // extent)):
+            if old is not None and to:
+                trial = [_with_extent(x, old, to, 2 if old in tied else 0) for x in trial]
+        try:
+            reference(*trial, *now[inputs:])
+            return [*trial, *now[inputs:]]
+        except Exception:
+            continue
+    return None
+
+
+def _one_axis_changed(reference: Callable[..., Any], now: list[Any], inputs: int, extent: int) -> Any:
+    """The arguments with half this extent at one axis of the images, the first that the reference takes. None: it takes none."""
+    for axis in range(2, max((x.ndim for x in now[:inputs] if isinstance(x, torch.Tensor)), default=0)):
+        trial = [_with_extent(x, extent, -(-extent // 2), 2, axis) for x in now[:inputs]]
+        if all(a is b for a, b in zip(trial, now)):
+            continue
+        try:
+            reference(*trial, *now[inputs:])
+            return [*trial, *now[inputs:]]
+        except Exception:
+            continue
+    return None
 
 
 def shrunk(reference: Callable[..., Any], arguments: Sequence[Any], inputs: int, draw: Any) -> tuple[list[Any], int]:
@@ -37,7 +84,7 @@ def shrunk(reference: Callable[..., Any], arguments: Sequence[Any], inputs: int,
     def fake(x: Any) -> Any:
         return torch.empty(x.shape, dtype=x.dtype) if isinstance(x, torch.Tensor) else x
 
-    with mode, torch.no_grad():
+    with mode, torch.no_grad(), _quiet():
         now = [fake(x) for x in arguments]
         tied = {n for x in now[inputs:] if isinstance(x, torch.Tensor) for n in x.shape}
         extents = sorted({n for x in now[:inputs] if isinstance(x, torch.Tensor) for n in x.shape if n > _MOST}, reverse=True)
@@ -45,14 +92,10 @@ def shrunk(reference: Callable[..., Any], arguments: Sequence[Any], inputs: int,
         sizes = (7, 11) if images >= 5 else (12, 24)
         for extent in extents:
             for new in (draw.randint(*sizes), 8 * draw.randint(1, 3), 32, 64):
-                first = 2 if extent in tied else 0
-                trial = [*(_with_extent(x, extent, new, first) for x in now[:inputs]), *now[inputs:]]
-                try:
-                    reference(*trial)
-                except Exception:
-                    continue
-                now = trial
-                break
+                changed = _changed(reference, now, inputs, extent, new, tied)
+                if changed is not None:
+                    now = changed
+                    break
         now = _cheaper(reference, now, inputs, tied)
         work = _work(reference(*now), now[inputs:], _channels(now[:inputs], tied))
         return now, max(2, _MOST_OF_BATCH // max(work, 1))
@@ -73,12 +116,15 @@ def _work(y: Any, arguments: Sequence[Any], channels: int) -> int:
     return places * math.prod(window) * channels
 
 
-def _product(arguments: Sequence[Any]) -> int:
-    """Of all extents but the batch's, each dimension once, as a trace names them: what the judge counts a case by."""
+def _product(arguments: Sequence[Any], inputs: int) -> int:
+    """Of all extents but the batch's and those of further images, each dimension once, as a trace names them: what the judge
+    counts a case by."""
     known: list[int] = []
-    for at, x in enumerate(x for x in arguments if isinstance(x, torch.Tensor)):
+    for at, x in enumerate(arguments):
         own = list(known)
-        for n in x.shape[1 if at == 0 else 0:]:
+        if not isinstance(x, torch.Tensor):
+            continue
+        for n in x.shape[1 if at < inputs else 0:2 if 0 < at < inputs else None]:
             if n in own:
                 own.remove(n)
             else:
@@ -90,15 +136,16 @@ def _cheaper(reference: Callable[..., Any], now: list[Any], inputs: int, tied: s
     """Images that a large window meets become smaller still, the largest extent first."""
     stuck: set[int] = set()
     channels = _channels(now[:inputs], tied)
-    while _work(reference(*now), now[inputs:], channels) > _MOST_WORK or _product(now) > _MOST_PRODUCT:
+    while _work(reference(*now), now[inputs:], channels) > _MOST_WORK or _product(now, inputs) > _MOST_PRODUCT:
         extents = {n for x in now[:inputs] if isinstance(x, torch.Tensor) for n in x.shape[2:] if n > 1} - stuck
         if not extents:
             break
         extent = max(extents)
-        trial = [*(_with_extent(x, extent, -(-extent // 2), 2) for x in now[:inputs]), *now[inputs:]]
-        try:
-            reference(*trial)
-            now = trial
-        except Exception:
+        changed = _changed(reference, now, inputs, extent, -(-extent // 2), tied)
+        if changed is None:  # equal extents of which one is needed as it is
+            changed = _one_axis_changed(reference, now, inputs, extent)
+        if changed is None:
             stuck.add(extent)
+        else:
+            now = changed
     return now

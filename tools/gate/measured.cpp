@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gate/measured.h"
+
+#include <algorithm>
+
+#include "src/digest.h"
+#include "src/error.h"
+#include "src/file_bytes.h"
+#include "tools/report/environment.h"
+
+namespace ampcheck::tools {
+
+Measured measured_here(const checks::OpDef& op) {
+  const BuildFacts build = build_facts();
+  Measured out{build.version, build.compiler, machine_facts().cpu, {}};
+  if (op.plugin.empty()) return out;
+  out.compiler.clear();
+  try {
+    const std::string bytes = read_bytes(op.plugin, "library");
+    out.library = digest_of(bytes).str();
+    out.compiler = compiler_named_in(bytes);
+  } catch (const Error&) {  // it was there when it was loaded
+  }
+  return out;
+}
+
+std::string compiler_named_in(std::string_view bytes) {
+  constexpr std::size_t kLongest = 200;
+  for (const std::string_view begin : {"GCC: (", "clang version "})
+    for (std::size_t at = bytes.find(begin); at != std::string_view::npos; at = bytes.find(begin, at + 1)) {
+      const std::string_view text = bytes.substr(at, bytes.substr(at, kLongest).find('\0'));
+      const bool plain = std::ranges::all_of(text, [](char c) { return c >= 0x20 && c < 0x7f; });
+      if (plain && text.find_first_of("0123456789") != std::string_view::npos) return std::string(text);
+    }
+  return "";
+}
+
+}  // namespace ampcheck::tools
