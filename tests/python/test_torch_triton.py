@@ -2,6 +2,9 @@
 """Triton functions in interpreter mode, without a GPU: right ones pass, three broken ones each are found."""
 
 import os
+import pathlib
+import subprocess
+import sys
 
 os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
 
@@ -95,3 +98,16 @@ def test_broken_softmax_is_found(fault):
 def test_broken_rms_norm_is_found(fault):
     r = check(lambda x, weight: rms(x, weight, fault), eager_rms, torch.randn(4, 20), torch.ones(20))
     assert r.findings, r
+
+
+def test_the_gpu_check_s_kernels_forward_and_backward(tmp_path):
+    """What tools/gpu_check runs natively, here in interpreter mode: softmax and RMSNorm in two types."""
+    script = pathlib.Path(__file__).parents[2] / "tools" / "gpu" / "triton_kernels.py"
+    ran = subprocess.run([sys.executable, str(script), str(tmp_path), "cpu"], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    lines = [line.split("\t") for line in (tmp_path / "list").read_text().splitlines()]
+    assert [owed for _, owed, _ in lines].count("0") == 8 and len(lines) == 32
+    for path, owed, formula in lines:
+        got = subprocess.run([sys.executable, "-m", "ampcheck", "check", "--dump", path, "--formula", formula],
+                             capture_output=True, text=True)
+        assert got.returncode == int(owed), (path, got.stdout, got.stderr)

@@ -225,7 +225,8 @@ std::vector<PrimitiveCase> movement_cases() {
        {{{"x", {2, 4}}},
         [](Call& c) {
           const Expr x = c["x"];
-          return exp(concat({slice(x, 1, 0, 2), reshape(slice(x, 1, 1, 3), Shape{2, 2}), slice(slice(x, 1, 1, 4), 1, 1, 3)}, 1));
+          return exp(concat(
+              {slice(x, 1, 0, 2), reshape(slice(x, 1, 1, 3), Shape{2, 2}), slice(slice(x, 1, 1, 4), 1, 1, 3)}, 1));
         }}},
       {"take with repeats and holes",
        {P::take},

@@ -13,7 +13,7 @@ TEST(StridedOffsets, AreThoseOfTheView) {
   const View views[] = {{{}, {}},
                         {{5}, {1}},
                         {{5}, {0}},
-                        {{3, 4}, {1, 3}},        // transposed
+                        {{3, 4}, {1, 3}},  // transposed
                         {{2, 3, 4}, {12, 4, 1}},
                         {{2, 3, 4}, {40, 7, 2}},  // with gaps
                         {{2, 1, 3}, {0, 5, -1}},

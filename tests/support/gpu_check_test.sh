@@ -60,6 +60,8 @@ want_field bits summary '*3 tests ran, 0 skipped'
 want_field tensor_cores summary 'fake of tensor-cores'
 want_field training summary '*step 20/20*'
 want_field torch evidence '*torch*'
+want_field triton summary '*1 right ones pass, 1 broken ones are found*'
+want_field triton evidence '*broken*'
 want_field sanitizer evidence '*racecheck*'
 gzip -dc "$folder/pack/gpu_check.check.json.gz" | grep -q '"cases":"fake"' || wrong "did not keep the report of all cases"
 want_words "gpu_check: passed on Fake GPU"
@@ -105,6 +107,18 @@ run_case no_torch 0 FAKE_NO_TORCH=1 -- --run "${archive[@]}" --only torch,doctor
 want_field torch status skipped
 want_field torch reason '*no module*'
 want_field doctor status passed
+
+run_case no_triton 0 FAKE_NO_TRITON=1 -- --run "${archive[@]}" --only triton,doctor
+want_field triton status skipped
+want_field triton reason '*triton*'
+
+run_case triton_broken_passes 1 FAKE_BROKEN_IS=0 -- --run "${archive[@]}" --only triton
+want_field triton status failed
+want_field triton summary '*broken.npz: exit code 0, want 1*'
+
+run_case triton_right_fails 1 FAKE_RIGHT_IS=1 -- --run "${archive[@]}" --only triton
+want_field triton status failed
+want_field triton summary '*right.npz: exit code 1, want 0*'
 
 run_case torch_fails 1 FAKE_FAIL=torch -- --run "${archive[@]}" --only torch
 want_field torch status failed
@@ -207,7 +221,7 @@ head -c 1000000 /dev/urandom >"$build/custom_ops/rms_norm_cuda.so"
 run_case packs 0 AMPCHECK_SHARED="$folder" -- --pack --from "$build" --into "$into"
 want_words "gpu_pack.tar.gz: "
 tar -tzf "$into/gpu_pack.tar.gz" >"$output"
-for file in bin/ampcheck bin/gpu_probe custom_ops/rms_norm_cuda.so share/torch_times.py share/ampcheck/data/digits.csv libc/libc.so.6; do
+for file in bin/ampcheck bin/gpu_probe custom_ops/rms_norm_cuda.so share/torch_times.py share/triton_kernels.py share/ampcheck/data/digits.csv libc/libc.so.6; do
   want_words "gpu_pack/$file"
 done
 [ "$(ls "$into")" = gpu_pack.tar.gz ] || wrong "left more behind than the archive"

@@ -46,6 +46,11 @@ case $name in
   python3)
     case $* in
       *'import torch'*) [ -z "${FAKE_NO_TORCH:-}" ] || { echo "no module named torch" >&2; exit 1; } ;;
+      *triton_kernels*)
+        [ -z "${FAKE_NO_TRITON:-}" ] || { echo "No module named 'triton'"; exit 77; }
+        mkdir -p "$last_argument"
+        printf '%s\t%s\ty = x\n' right.npz 0 broken.npz 1 >"$last_argument/list"
+        act triton "" "" ;;
       *torch_times*) act torch "$last_argument" '{"torch":"fake"}' ;;
     esac ;;
   compute-sanitizer)
@@ -60,6 +65,8 @@ case $name in
     case $1 in
       train) echo "step 20/20  loss 1" ;;
       check) [ -z "${FAKE_INCOMPLETE:-}" ] || exit 5
+        [[ $* != *--dump\ broken* ]] || exit "${FAKE_BROKEN_IS:-1}"
+        [[ $* != *--dump\ right* ]] || exit "${FAKE_RIGHT_IS:-0}"
         [[ $* == *json:* ]] && act check "${last_argument#json:}" '{"cases":"fake"}'; act plugin "" "" ;;
       *) act "$1" "" "" ;;
     esac ;;

@@ -7,7 +7,7 @@
 
 # name:seconds. What is left of the time caps the last ones; "check" takes all of it.
 # shellcheck disable=SC2034
-parts=(machine:15 doctor:20 bits:100 tensor_cores:30 cublas:60 training:60 graphs:30 bandwidth:40 products:40 torch:60 sanitizer:110
+parts=(machine:15 doctor:20 bits:100 tensor_cores:30 cublas:60 training:60 graphs:30 bandwidth:40 products:40 torch:60 triton:60 sanitizer:110
   plugin:20 check:200)
 
 # find_launch: how programs of the pack start here, into $logs/launch: with this machine's libraries if they will do, else
@@ -92,6 +92,29 @@ part_torch() {
   command -v python3 >/dev/null || skip "no python3 here"
   python3 -c 'import torch' 2>"$logs/import" || skip "python3 has no torch: $(tail -n 1 "$logs/import")"
   python3 share/torch_times.py "$logs/bandwidth.json" "$logs/torch.json"
+}
+
+# Triton's kernels natively and an operator of torch.ops, right and broken: each dump gets the exit code that it is owed.
+part_triton() {
+  local code=0 file owed formula got=0 right=0 broken=0 failed=0
+  command -v python3 >/dev/null || skip "no python3 here"
+  python3 share/triton_kernels.py "$logs/dumps" >"$logs/triton.out" || code=$?
+  [ "$code" -ne 77 ] || skip "$(tail -n 1 "$logs/triton.out")"
+  cat "$logs/triton.out"
+  [ "$code" -eq 0 ] || return "$code"
+  while IFS=$'\t' read -r file owed formula; do
+    got=0
+    "${launch[@]}" bin/ampcheck check --dump "$file" --formula "$formula" >"$logs/triton.check" 2>&1 || got=$?
+    if [ "$got" -ne "$owed" ]; then
+      echo "= ${file##*/}: exit code $got, want $owed"
+      cat "$logs/triton.check"
+      failed=1
+    elif [ "$owed" -eq 0 ]; then right=$((right + 1)); else broken=$((broken + 1)); fi
+  done <"$logs/dumps/list"
+  echo "= $right right ones pass, $broken broken ones are found"
+  echo "{\"right\":$right,\"broken\":$broken}" >"$logs/triton.json"
+  [ "$right" -gt 0 ] && [ "$broken" -gt 0 ] || return 1
+  return "$failed"
 }
 
 part_sanitizer() {

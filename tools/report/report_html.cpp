@@ -221,11 +221,12 @@ std::string history(const ErrorHistory& h) {
     const ErrorHistory::At& state = h.states[i];
     const double x = kStep * static_cast<double>(i), height = most > 0 ? kHeight * state.largest / most : 0;
     out += fmt::format(
-        "<g><title>{}</title><rect class=\"bar\" x=\"{:g}\" y=\"{:.1f}\" width=\"{:g}\" height=\"{:.1f}\"/><text x=\"{:g}\" "
+        "<g><title>{}</title><rect class=\"bar\" x=\"{:g}\" y=\"{:.1f}\" width=\"{:g}\" height=\"{:.1f}\"/><text "
+        "x=\"{:g}\" "
         "y=\"{:.1f}\" text-anchor=\"middle\">{}</text><text x=\"{:g}\" y=\"{:g}\" text-anchor=\"middle\">{}</text></g>",
-        escaped(state.on.empty() ? "this run" : state.on + ": " + state.reason), x + 4, kHeight + 14 - height, kStep - 8,
-        height, x + kStep / 2, kHeight + 11 - height, rounded_decimal(state.largest, 3), x + kStep / 2, kHeight + 28,
-        escaped(state.on.empty() ? "now" : state.on));
+        escaped(state.on.empty() ? "this run" : state.on + ": " + state.reason), x + 4, kHeight + 14 - height,
+        kStep - 8, height, x + kStep / 2, kHeight + 11 - height, rounded_decimal(state.largest, 3), x + kStep / 2,
+        kHeight + 28, escaped(state.on.empty() ? "now" : state.on));
   }
   return out + "</svg></div>";
 }
@@ -277,7 +278,8 @@ std::string html_report(const Report& report, const RunFacts& facts) {
       totals.failed > 0 ? "Findings" : "No finding", grouped(totals.failed), grouped(totals.cases),
       grouped(totals.skipped), grouped(totals.elements - totals.open), escaped(facts.build.version),
       escaped(facts.device_text), report.interrupted ? " The run was interrupted." : "");
-  out += gate_table(facts) + histories(facts) + op_table(ops) + findings(report, facts) + histograms(ops) + case_table(report);
+  out += gate_table(facts) + histories(facts) + op_table(ops) + findings(report, facts) + histograms(ops) +
+         case_table(report);
   for (const std::string& note : report.notes) out += "<p>" + escaped(note) + "</p>";
   return out + "</body></html>\n";
 }

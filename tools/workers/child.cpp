@@ -25,11 +25,11 @@
 #include "checks/case/launch.h"
 #include "checks/doors/loading.h"
 #include "src/error.h"
+#include "src/spawn_actions.h"
 #include "tools/report/output.h"
 #include "tools/workers/limits.h"
 #include "tools/workers/orphans.h"
 #include "tools/workers/runner.h"
-#include "src/spawn_actions.h"
 
 extern char** environ;
 

@@ -18,11 +18,11 @@
 #include "checks/data/file_tensors.h"
 #include "checks/run/run_case.h"
 #include "src/error.h"
+#include "src/spawn_actions.h"
 #include "tools/report/output.h"
 #include "tools/workers/kernel_clock.h"
 #include "tools/workers/oom_kills.h"
 #include "tools/workers/orphans.h"
-#include "src/spawn_actions.h"
 #include "tools/workers/wire.h"
 #include "tools/workers/worker_channel.h"
 
@@ -397,9 +397,10 @@ CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call, const ch
     if (answer == Worker::Answer::no_memory) return left_out(op, call, checks::kNoMemory, seconds);
     if (answer == Worker::Answer::cancelled) throw checks::Interrupted{};
     if (answer != Worker::Answer::reply && worker->ended_for_memory())
-      return left_out(op, call,
-                      std::string(checks::kForMemory) + " the system was short of memory, and killed the process of the case",
-                      seconds);
+      return left_out(
+          op, call,
+          std::string(checks::kForMemory) + " the system was short of memory, and killed the process of the case",
+          seconds);
     if (answer != Worker::Answer::reply && !worker->ended_by_library())
       return left_out(op, call,
                       std::string(checks::kProcessLost) + " no kernel was at work, and " + worker->obituary() +

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the system ended processes since memory was short: one of ours that was killed then is none of a kernel's doing.
+// Whether the system ended processes since memory was short: one of ours that was killed then is none of a kernel's
+// doing.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,8 @@
 
 namespace ampcheck::tools {
 
-/// How many processes the system has ended so, those of memory groups included: `oom_kill` of /proc/vmstat (Linux 4.13).
-/// 0 where that is not said.
+/// How many processes the system has ended so, those of memory groups included: `oom_kill` of /proc/vmstat
+/// (Linux 4.13). 0 where that is not said.
 std::int64_t oom_kills(const std::string& vmstat = "/proc/vmstat");
 
 }  // namespace ampcheck::tools

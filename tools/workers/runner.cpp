@@ -17,11 +17,11 @@
 #include "checks/doors/toml_launchers.h"
 #include "checks/run/run_case.h"
 #include "src/launch_notes.h"
+#include "src/spawn_actions.h"
 #include "src/state_left.h"
 #include "tools/workers/child.h"
 #include "tools/workers/orphans.h"
 #include "tools/workers/runner_channel.h"
-#include "src/spawn_actions.h"
 #include "tools/workers/wire_bytes.h"
 #include "tools/workers/worker_channel.h"
 

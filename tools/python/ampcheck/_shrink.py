@@ -61,7 +61,7 @@ def _changed(reference: Callable[..., Any], now: list[Any], inputs: int, extent:
 
 
 def _one_axis_changed(reference: Callable[..., Any], now: list[Any], inputs: int, extent: int) -> Any:
-    """The arguments with half this extent at one axis of the images, the first that the reference takes. None: it takes none."""
+    """The arguments with half this extent at one axis of the images, the first that the reference takes, or None."""
     for axis in range(2, max((x.ndim for x in now[:inputs] if isinstance(x, torch.Tensor)), default=0)):
         trial = [_with_extent(x, extent, -(-extent // 2), 2, axis) for x in now[:inputs]]
         if all(a is b for a, b in zip(trial, now)):
