@@ -8,6 +8,7 @@
 
 #include "checks/define/case_inputs.h"
 #include "src/error.h"
+#include "src/extent.h"
 #include "src/index.h"
 #include "src/rounding.h"
 
@@ -51,6 +52,7 @@ class Binder {
     }
     for (const DimSpec& dim : signature_.dims)
       out.dims.try_emplace(dim.symbol, dim.standard[0]);  // only absent tensors have it
+    require_further_extents(out);
     return out;
   }
 
@@ -119,10 +121,28 @@ class Binder {
       fail(spec.name, "got shape " + shape.str() + ", want " + std::to_string(symbols.size()) + " dimensions: [" +
                           spec.dims + "]");
     for (int axis = 0; axis < shape.rank; ++axis) {
-      const auto [known, fresh] = dims.emplace(symbols[static_cast<std::size_t>(axis)], shape[axis]);
+      const std::string& symbol = symbols[static_cast<std::size_t>(axis)];
+      if (!has_dim(signature_, symbol)) continue;
+      const auto [known, fresh] = dims.emplace(symbol, shape[axis]);
       if (known->second != shape[axis])
         fail(spec.name, "got shape " + shape.str() + ", want " + known->first + "=" + std::to_string(known->second) +
                             " in [" + spec.dims + "], as in the tensors before it");
+    }
+  }
+
+  /// Extents that follow from other extents and from attributes.
+  void require_further_extents(const OpCall& call) const {
+    for (const TensorSpec& spec : signature_.inputs) {
+      if (!call.has(spec)) continue;
+      const Shape& shape = file_.find(spec.name)->shape();
+      const std::vector<std::string> extents = OpSignature::symbols(spec);
+      for (int axis = 0; axis < shape.rank; ++axis) {
+        const std::string& extent = extents[static_cast<std::size_t>(axis)];
+        const std::optional<std::int64_t> want = extent_value(extent, call.dims, call.attributes);
+        if (want != shape[axis])
+          fail(spec.name, "got shape " + shape.str() + ", want " + (want ? std::to_string(*want) + ", " : "") +
+                              extent_origin(extent, call.dims, call.attributes) + ", in [" + spec.dims + "]");
+      }
     }
   }
 

@@ -109,6 +109,8 @@ class FormulaEvaluator {
   std::optional<std::int64_t> whole_statement(const std::string& name);
 
   std::int64_t whole_binary(const FormulaTerm& term);
+  /// floor(m / n) of whole numbers.
+  std::int64_t floored(const FormulaTerm& term);
 
   int axis(Expr x, int index);
 
