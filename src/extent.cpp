@@ -121,8 +121,9 @@ std::optional<std::int64_t> extent_value(const std::string& extent, const Dims& 
 
 std::string extent_origin(const std::string& extent, const Dims& dims, const Attributes& attributes) {
   if (dims.contains(extent)) return "";
-  std::string out = extent;
-  const char* between = " of ";
+  const bool alone = attributes.all().contains(extent);
+  std::string out = alone ? "" : extent;
+  const char* between = alone ? "" : " of ";
   for (const std::string& name : names_in_extent(extent)) {
     const std::optional<std::int64_t> value = extent_value(name, dims, attributes);
     if (!value) continue;

@@ -22,11 +22,11 @@ std::vector<std::string> extents_in(std::string_view dims);
 /// extent.
 std::vector<std::string> names_in_extent(const std::string& extent);
 
-/// Its value; nothing where a name has none, an attribute is no whole number, a number leaves 2^40, or the divisor is 0.
-/// What is below 0 is an extent that the op does not take. Throws Error as names_in_extent() does.
+/// Its value; nothing where a name has none, an attribute is no whole number, a number leaves 2^40, or the divisor is
+/// 0. What is below 0 is an extent that the op does not take. Throws Error as names_in_extent() does.
 std::optional<std::int64_t> extent_value(const std::string& extent, const Dims& dims, const Attributes& attributes);
 
-/// How the value comes about: "D/2 of D=7"; of a symbol alone nothing.
+/// How the value comes about: "D/2 of D=7", "k=3"; of a symbol alone nothing.
 std::string extent_origin(const std::string& extent, const Dims& dims, const Attributes& attributes);
 
 /// Whether each of them has a value and none is below 0.

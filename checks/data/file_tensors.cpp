@@ -7,6 +7,7 @@
 #include <set>
 
 #include "checks/define/case_inputs.h"
+#include "checks/define/fp64_ops.h"
 #include "src/error.h"
 #include "src/extent.h"
 #include "src/index.h"
@@ -206,6 +207,15 @@ std::shared_ptr<const CallData> data_of_file(TensorFile file, std::shared_ptr<Ne
 }
 
 bool is_file_range(std::string_view range) { return range.starts_with(kPrefix); }
+
+const OpDef& op_for_file(const OpDef& op, const TensorFile& file, std::optional<Dtype> storage) {
+  const OpDef* const in_fp64 = op_in_fp64(op);
+  for (const TensorSpec& spec : op.signature.inputs)
+    if (const Tensor* const tensor = file.find(spec.name);
+        !storage && tensor != nullptr && spec.type == TypeRule::storage)
+      storage = tensor->dtype();
+  return in_fp64 != nullptr && storage == Dtype::fp64 ? *in_fp64 : op;
+}
 
 OpCall file_call(const OpDef& op, std::shared_ptr<const CallData> data, std::optional<Dtype> storage) {
   OpCall out = Binder(op, held(data)).call(storage);

@@ -192,10 +192,6 @@ OpDef op_of_formula(const TensorFile& dump, const std::string& text, const DumpC
   signature.name = "formula";
   signature.summary = text;
   const Dtype storage = contract.storage ? *contract.storage : storage_of(dump, inputs);
-  if (storage == Dtype::fp64)  // an fp32 radius would pass whatever fp64 gets wrong behind it
-    throw Error("[dump '" + dump.path +
-                "'] got fp64 inputs, want fp32 or narrower: intervals are those of fp32 arithmetic (--dtype fp32 reads "
-                "values that are exact there)");
   signature.precision = {.storage = {storage}};
   // The first tensor of a case prints its storage type.
   const auto rest = std::stable_partition(inputs.begin(), inputs.end(),

@@ -140,8 +140,34 @@ void describe_turned(Op& op, bool turns) {
 }  // namespace
 
 AMPCHECK_OP(gated_halves, op) { describe_gate(op.summary("half a row, gated by the other half"), Gate::second_half); }
-AMPCHECK_OP(gated_by_itself, op) { describe_gate(op.summary("the gate is taken from the wrong half"), Gate::first_half); }
+AMPCHECK_OP(gated_by_itself, op) {
+  describe_gate(op.summary("the gate is taken from the wrong half"), Gate::first_half);
+}
 AMPCHECK_OP(thin_factors, op) { describe_thin(op.summary("a product of two thin matrices"), false); }
 AMPCHECK_OP(thin_factors_of_two, op) { describe_thin(op.summary("columns beyond the second are left out"), true); }
 AMPCHECK_OP(turned_square, op) { describe_turned(op.summary("a square matrix, transposed, times a vector"), true); }
 AMPCHECK_OP(turned_square_not, op) { describe_turned(op.summary("the matrix is not transposed"), false); }
+
+// ---- The gate by launchers that know nothing of ampcheck, for a TOML file. ------------------------------------------
+
+namespace {
+
+void gate_rows(const float* x, const float* weight, float* y, std::int64_t rows, std::int64_t columns, bool second) {
+  const std::int64_t half = columns / 2, from = second ? half : 0;
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < half; ++j)
+      y[i * half + j] = x[i * columns + j] / (1.0f + std::exp(-x[i * columns + from + j])) * weight[j];
+}
+
+}  // namespace
+
+extern "C" {
+__attribute__((visibility("default"))) void launch_gate(const float* x, const float* weight, float* y, std::int64_t N,
+                                                        std::int64_t D) {
+  gate_rows(x, weight, y, N, D, true);
+}
+__attribute__((visibility("default"))) void launch_gate_by_itself(const float* x, const float* weight, float* y,
+                                                                  std::int64_t N, std::int64_t D) {
+  gate_rows(x, weight, y, N, D, false);
+}
+}
