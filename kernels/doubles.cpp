@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The derivatives are those of the kernels in float beside this file, written once more for double: who changes one looks
-// at the other. The zoo has wrong versions (checks/zoo/doubles.cpp).
+// The derivatives are those of the kernels in float beside this file, written once more for double: who changes one
+// looks at the other. The zoo has wrong versions (checks/zoo/doubles.cpp).
 #include "kernels/doubles.h"
 
 #include <algorithm>
@@ -101,8 +101,10 @@ const std::map<std::string, Function, std::less<>>& functions() {
        {[](D x, D a, D) { return x <= 0 ? a * x : x; }, [](D x, D g, D a, D) { return x <= 0 ? a * g : g; },
         "negative_slope"}},
       {"clamp",
-       {[](D x, D a, D b) { return x < a ? a : x > b ? b : x; }, [](D x, D g, D a, D b) { return x < a || x > b ? 0.0 : g; },
-        "min", "max"}},
+       {[](D x, D a, D b) { return x < a   ? a
+                                   : x > b ? b
+                                           : x; },
+        [](D x, D g, D a, D b) { return x < a || x > b ? 0.0 : g; }, "min", "max"}},
       {"elu",
        {[](D x, D a, D) { return x <= 0 ? a * std::expm1(x) : x; },
         [](D x, D g, D a, D) { return x <= 0 ? g * (a * std::exp(x)) : g; }, "alpha"}},

@@ -9,8 +9,8 @@
 namespace ampcheck {
 
 /// sum = product { (+|-) product }; product = factor { (*|/) factor }; factor = - factor | ( sum ) | leaf.
-/// `Reader` derives from it: Value leaf(), Value combine(char op, Value, Value), Value negated(Value), [[noreturn]] void
-/// fail(std::size_t at, const std::string& what) const.
+/// `Reader` derives from it: Value leaf(), Value combine(char op, Value, Value), Value negated(Value), [[noreturn]]
+/// void fail(std::size_t at, const std::string& what) const.
 template <class Reader, class Value>
 class ArithmeticReader {
  public:
@@ -76,8 +76,7 @@ class ArithmeticReader {
   static constexpr int kMostNested = 64;
 
   Value factor() {
-    if (++depth_ > kMostNested)
-      self().fail(at_, "got an expression nested deeper than " + std::to_string(kMostNested));
+    if (++depth_ > kMostNested) self().fail(at_, "got an expression nested deeper than " + std::to_string(kMostNested));
     Value out = take('-') ? self().negated(factor()) : take('(') ? closed(sum()) : self().leaf();
     --depth_;
     return out;

@@ -16,14 +16,14 @@ namespace {
 
 constexpr const char* kRows = "#rows";  // no symbol of a dump, which are "#64"
 
-/// Some hundred; of a file's sums of many thousand terms fewer, since each replay of one costs as much as all its
-/// terms.
-std::int64_t elements_of(const OpCall& call) {
-  constexpr std::int64_t kElements = 512, kLong = 1024, kFewest = 64;
+/// Some hundred. A file's tensors are explained in the time that their check takes: a small part of them, and of sums
+/// of many thousand terms less, since each replay of one costs as much as all its terms.
+std::int64_t elements_of(const OpCall& call, std::int64_t all) {
+  constexpr std::int64_t kElements = 512, kLong = 1024, kFewest = 64, kParts = 32;
   if (!is_file_range(call.range)) return kElements;
   std::int64_t longest = kLong;
   for (const auto& [symbol, extent] : call.dims) longest = std::max(longest, extent);
-  return std::max(kFewest, kElements * kLong / longest);
+  return std::max(kFewest, std::min(kElements, all / kParts) * kLong / longest);
 }
 
 Numbers taken(const Numbers& values, const RowRange& rows) {
@@ -136,7 +136,9 @@ std::unique_ptr<RowPart> filled(const WrongTensor& wrong, std::unique_ptr<RowPar
   const std::int64_t all = rows_of((part->own ? *part->own : wrong.run.op).signature, call);
   if (all < 2 || wrong.tensor.shape.count() % all != 0) return nullptr;
   const std::int64_t width = wrong.tensor.shape.count() / all;
-  const RowRange rows = width == 0 ? RowRange{0, all, all} : chosen(wrong.comparison, elements_of(call), width, all);
+  const RowRange rows = width == 0
+                            ? RowRange{0, all, all}
+                            : chosen(wrong.comparison, elements_of(call, wrong.tensor.shape.count()), width, all);
   if (rows.count == all) return nullptr;
   if (!part->take(wrong.run, call, rows)) return nullptr;
   for (const auto* list : {&part->run->outputs, &part->run->gradients})

@@ -105,8 +105,7 @@ class ArgumentParser : public ArithmeticReader<ArgumentParser, ArgumentValue> {
   ArgumentValue named() {
     const std::size_t start = (skip(), at_);
     const std::string name = word();
-    if (name.empty())
-      fail(start, "got " + here() + ", want a name or a number");
+    if (name.empty()) fail(start, "got " + here() + ", want a name or a number");
     ArgumentValue out;
     out.name_ = name;
     if (take('(')) return function(name, start);

@@ -23,11 +23,8 @@ std::int64_t FormulaEvaluator::whole(int index) {
         found->second == static_cast<double>(static_cast<std::int64_t>(found->second)))
       return static_cast<std::int64_t>(found->second);
     if (const std::optional<std::int64_t> named = whole_statement(term.text)) return *named;
-  } else if (term.kind == Kind::call && term.text == "size") {
-    const Expr x = value(term.args[0]);
-    return x.shape()[axis(x, term.args[1])];
-  } else if (term.kind == Kind::call && term.text == "floor") {
-    return floored(term);
+  } else if (term.kind == Kind::call && is_whole(term.text)) {
+    return whole_call(term);
   } else if (term.kind == Kind::binary) {
     return whole_binary(term);
   }
@@ -64,6 +61,10 @@ std::int64_t FormulaEvaluator::whole_binary(const FormulaTerm& term) {
   if (overflow || out > (std::int64_t{1} << 40) || out < -(std::int64_t{1} << 40))
     formula_.fail(term.at, "got a whole number beyond 2^40");
   return out;
+}
+
+std::int64_t FormulaEvaluator::whole_call(const FormulaTerm& term) {
+  return term.text == "floor" ? floored(term) : size(term);
 }
 
 std::int64_t FormulaEvaluator::floored(const FormulaTerm& term) {
