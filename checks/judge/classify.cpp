@@ -93,8 +93,7 @@ Replayed replayed_cause(const Suspects& suspects, Notes& notes) {
   // Elements that cost little more than some of their rows; sums of a dump may have any number of terms.
   constexpr std::int64_t kCheap = 4096;
   const bool cheap = !suspects.rows || (!suspects.part->own && whole.tensor.shape.count() <= kCheap);
-  if (out.kind == Replayed::Kind::none && cheap)
-    out = replays(whole, one_factor);
+  if (out.kind == Replayed::Kind::none && cheap) out = replays(whole, one_factor);
   return known.emplace_back(out);
 }
 
