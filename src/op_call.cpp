@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "src/error.h"
+#include "src/extent.h"
 #include "src/suggestion.h"
 
 namespace ampcheck {
@@ -88,8 +89,17 @@ Dtype parse_dtype(std::string_view text, const Field& field) {
   return dtype->dtype;
 }
 
+/// An extent that follows from others, as the case gives it.
+struct Given {
+  const Field& field;
+  const TensorSpec& spec;
+  std::string extent;
+  std::int64_t value;
+};
+
 /// "bf16[5,7]", "fp32" or "none" for one input; the storage dtype of the call is known.
-void parse_tensor(std::string_view text, const Field& field, const TensorSpec& spec, OpCall& call) {
+void parse_tensor(std::string_view text, const Field& field, const TensorSpec& spec, const OpSignature& signature,
+                  OpCall& call, std::vector<Given>& given) {
   if (field.value == "none") {
     if (!spec.optional) fail(text, field.at, "got none for '" + spec.name + "', which is not optional");
     call.absent.push_back(spec.name);
@@ -113,12 +123,16 @@ void parse_tensor(std::string_view text, const Field& field, const TensorSpec& s
     if (axis == symbols.size())
       fail(text, field.at, "got too many extents for '" + spec.name + "', want [" + spec.dims + "]");
     const std::int64_t extent = parse_extent(text, field.at, list.substr(0, comma));
-    const auto known = call.dims.find(symbols[axis]);
+    const std::string& symbol = symbols[axis++];
+    const auto known = call.dims.find(symbol);
     if (known != call.dims.end() && known->second != extent)
       fail(text, field.at,
-           "got " + symbols[axis] + "=" + std::to_string(extent) + " in '" + spec.name + "', but it is " +
+           "got " + symbol + "=" + std::to_string(extent) + " in '" + spec.name + "', but it is " +
                std::to_string(known->second) + " before");
-    call.dims[symbols[axis++]] = extent;
+    if (has_dim(signature, symbol))
+      call.dims[symbol] = extent;
+    else
+      given.push_back({field, spec, symbol, extent});
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
   if (axis != symbols.size())
@@ -151,7 +165,11 @@ Dtype OpCall::dtype(const TensorSpec& spec) const {
 
 Shape OpCall::shape(const TensorSpec& spec) const {
   std::vector<std::int64_t> extents;
-  for (const std::string& symbol : OpSignature::symbols(spec)) extents.push_back(dims.at(symbol));
+  for (const std::string& extent : OpSignature::symbols(spec)) {
+    const std::optional<std::int64_t> value = extent_value(extent, dims, attributes);
+    if (!value) throw Error("[" + op + "] '" + spec.name + "', got no value for its extent '" + extent + "'");
+    extents.push_back(*value);
+  }
   return Shape(std::span<const std::int64_t>(extents));
 }
 
@@ -162,7 +180,8 @@ std::string OpCall::str(const OpSignature& signature) const {
   const TensorSpec* stored = storage_input(signature);
   for (const TensorSpec& spec : signature.inputs) {
     const std::vector<std::string> symbols = OpSignature::symbols(spec);
-    const bool news = std::any_of(symbols.begin(), symbols.end(), [&](const auto& s) { return !known.contains(s); });
+    const bool news = std::any_of(symbols.begin(), symbols.end(),
+                                  [&](const auto& s) { return dims.contains(s) && !known.contains(s); });
     const bool unusual_type = dtype(spec) != dtype_of(spec.type, storage);
     if (!has(spec)) {
       out += (first ? "" : ",") + spec.name + "=none";
@@ -200,6 +219,7 @@ OpCall parse_call(std::string_view text, const OpSignature& signature) {
   if (op_of(text) != signature.name) fail(text, 0, "got op '" + std::string(op_of(text)) + "', want " + signature.name);
   const std::vector<Field> fields = split_fields(text);
   const TensorSpec* stored = storage_input(signature);
+  std::vector<Given> given;
   for (const Field& field : fields)
     if (stored != nullptr && field.key == stored->name && field.value != "none")
       call.storage = parse_dtype(text, field);
@@ -209,7 +229,7 @@ OpCall parse_call(std::string_view text, const OpSignature& signature) {
     const auto attribute = std::find_if(signature.attributes.begin(), signature.attributes.end(),
                                         [&](const AttributeSpec& a) { return a.name == key; });
     if (spec != nullptr)
-      parse_tensor(text, field, *spec, call);
+      parse_tensor(text, field, *spec, signature, call, given);
     else if (attribute != signature.attributes.end())
       call.attributes.set(key, parse_attribute(text, field, *attribute));
     else if (key == "range")
@@ -239,6 +259,14 @@ OpCall parse_call(std::string_view text, const OpSignature& signature) {
       call.dims[dim.symbol] = dim.standard[0];  // only absent tensors have it
     else
       fail(text, text.size(), "got no extent for " + dim.symbol + ", want all shapes");
+  }
+  for (const Given& one : given) {
+    const std::optional<std::int64_t> want = extent_value(one.extent, call.dims, call.attributes);
+    if (want == one.value) continue;
+    fail(text, one.field.at,
+         "got " + std::to_string(one.value) + " in '" + one.spec.name + "', want " +
+             (want ? std::to_string(*want) + ", " : std::string()) +
+             extent_origin(one.extent, call.dims, call.attributes));
   }
   return call;
 }

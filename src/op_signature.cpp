@@ -3,6 +3,7 @@
 #include "src/op_signature.h"
 
 #include "src/error.h"
+#include "src/extent.h"
 
 namespace ampcheck {
 
@@ -28,16 +29,7 @@ const TensorSpec* OpSignature::input(std::string_view wanted) const {
   return nullptr;
 }
 
-std::vector<std::string> OpSignature::symbols(const TensorSpec& spec) {
-  constexpr const char* kSpace = " \t\n\v\f\r";
-  std::vector<std::string> out;
-  for (std::size_t begin = spec.dims.find_first_not_of(kSpace); begin != std::string::npos;) {
-    const std::size_t end = spec.dims.find_first_of(kSpace, begin);
-    out.push_back(spec.dims.substr(begin, end - begin));
-    begin = spec.dims.find_first_not_of(kSpace, end);
-  }
-  return out;
-}
+std::vector<std::string> OpSignature::symbols(const TensorSpec& spec) { return extents_in(spec.dims); }
 
 Dtype dtype_of(TypeRule rule, Dtype storage) {
   switch (rule) {

@@ -39,7 +39,7 @@ enum class Domain { any, positive, unit_interval };
 
 struct TensorSpec {
   std::string name;
-  std::string dims;  ///< one symbol a dimension, "N D"; empty for a scalar
+  std::string dims;  ///< one extent a dimension, "N D/2" (src/extent.h); empty for a scalar
   Role role = Role::data;
   TypeRule type = TypeRule::storage;
   bool optional = false;
@@ -57,7 +57,7 @@ struct TensorSpec {
 struct OutputSpec {
   std::string name;
   TypeRule type = TypeRule::storage;
-  std::string dims = {};        ///< one symbol a dimension; used where there is no formula
+  std::string dims = {};        ///< one extent a dimension; used where there is no formula
   bool takes_cotangent = true;  ///< false: no gradient flows back from it, as from running statistics
   bool to_backward = false;     ///< backward reads what forward wrote, as it reads a saved tensor
 };
@@ -183,7 +183,7 @@ struct OpSignature {
   std::vector<Kink> kinks = {};
 
   const TensorSpec* input(std::string_view name) const;
-  /// Symbols of the dims string, split at blanks.
+  /// Extents of the dims string: most are a symbol.
   static std::vector<std::string> symbols(const TensorSpec& spec);
 };
 

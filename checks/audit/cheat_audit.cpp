@@ -63,6 +63,8 @@ std::vector<CheatTrial> audit_cheats(const AuditOptions& options) {
     if (!wanted(options, cheat.planted.op.signature.name)) continue;
     for (const Dtype dtype : options.dtypes.empty() ? all : options.dtypes) {
       if (options.cancel != nullptr && options.cancel->load()) return out;
+      const std::vector<Dtype>& declared = cheat.planted.op.signature.precision.storage;
+      if (std::ranges::find(declared, dtype) == declared.end()) continue;
       out.push_back(tried(cheat, dtype, options));
     }
   }

@@ -2,15 +2,29 @@
 #include "checks/case/row_part.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
+#include <utility>
 
+#include "checks/data/file_tensors.h"
 #include "checks/define/rows.h"
+#include "src/error.h"
 
 namespace ampcheck::checks {
 
 namespace {
 
-constexpr std::int64_t kElements = 512;
+constexpr const char* kRows = "#rows";  // no symbol of a dump, which are "#64"
+
+/// Some hundred. A file's tensors are explained in the time that their check takes: a small part of them, and of sums
+/// of many thousand terms less, since each replay of one costs as much as all its terms.
+std::int64_t elements_of(const OpCall& call, std::int64_t all) {
+  constexpr std::int64_t kElements = 512, kLong = 1024, kFewest = 64, kParts = 32;
+  if (!is_file_range(call.range)) return kElements;
+  std::int64_t longest = kLong;
+  for (const auto& [symbol, extent] : call.dims) longest = std::max(longest, extent);
+  return std::max(kFewest, std::min(kElements, all / kParts) * kLong / longest);
+}
 
 Numbers taken(const Numbers& values, const RowRange& rows) {
   const std::size_t width = values.size() / static_cast<std::size_t>(rows.all),
@@ -20,10 +34,20 @@ Numbers taken(const Numbers& values, const RowRange& rows) {
   return out;
 }
 
+/// The elements in these places of one axis.
+std::vector<double> taken(const std::vector<double>& values, const Shape& shape, int axis, const RowRange& rows) {
+  std::int64_t inner = 1;
+  for (int k = axis + 1; k < shape.rank; ++k) inner *= shape[k];
+  std::vector<double> out;
+  for (std::int64_t at = rows.first * inner; at < std::ssize(values); at += rows.all * inner)
+    out.insert(out.end(), values.begin() + at, values.begin() + at + rows.count * inner);
+  return out;
+}
+
 /// Which rows: the first, unless they are wrong less than half as often as all are.
-RowRange chosen(const Comparison& comparison, std::int64_t width, std::int64_t all) {
-  const std::int64_t least = width >= 2 * kElements ? 1 : 2;  // rows that are matrices, one of them
-  const std::int64_t count = std::max(least, (kElements + width - 1) / width), windows = all / count;
+RowRange chosen(const Comparison& comparison, std::int64_t elements, std::int64_t width, std::int64_t all) {
+  const std::int64_t least = width >= 2 * elements ? 1 : 2;  // rows that are matrices, one of them
+  const std::int64_t count = std::max(least, (elements + width - 1) / width), windows = all / count;
   if (windows < 2) return {0, all, all};
   std::vector<std::int64_t> wrong(static_cast<std::size_t>(windows), 0);
   for (const std::int64_t i : comparison.outside)
@@ -72,9 +96,11 @@ bool same_values(RowPart& part, Pass pass) {
     const reference::Ball& ball = reference.ball(form, pass == Pass::forward ? pass : Pass::backward, part.tensor.name);
     if (ball.count() != std::ssize(part.got)) return false;
     if (pass == Pass::backward_at_saved) return true;  // nearly
+    // Each value errs by less than 2^-29 of its radius (rule R11), and other sums are cut into other blocks.
     for (std::int64_t i = 0; i < ball.count(); ++i) {
-      const double a = ball.v[i], b = part.interval.value[static_cast<std::size_t>(i)];
-      if (a != b && (a == a || b == b)) return false;
+      const auto at = static_cast<std::size_t>(i);
+      const double a = ball.v[i], b = part.interval.value[at];
+      if (!(std::fabs(a - b) <= 0x1p-28 * part.interval.radius[at]) && a != b && (a == a || b == b)) return false;
     }
     return true;
   }
@@ -83,35 +109,38 @@ bool same_values(RowPart& part, Pass pass) {
 
 }  // namespace
 
-bool RowCase::take(CaseRun& whole, const RowRange& rows) {
-  const OpSignature& signature = whole.op.signature;
-  call = with_rows(signature, whole.call, rows.count);
-  if (!misplaced_rows(signature, whole.call).empty() ||
+bool RowCase::take(CaseRun& whole, const OpCall& all, const RowRange& rows) {
+  const OpDef& op = own ? *own : whole.op;
+  const OpSignature& signature = op.signature;
+  call = with_rows(signature, all, rows.count);
+  if ((!own && !misplaced_rows(signature, all).empty()) ||
       (signature.valid && !signature.valid(call.dims, call.attributes)))
     return false;
   NamedValues inputs;
-  for (const TensorSpec& spec : signature.inputs)
-    if (whole.call.has(spec))
-      inputs[spec.name] = has_rows(signature, spec) ? taken(whole.reference.inputs().at(spec.name), rows)
-                                                    : whole.reference.inputs().at(spec.name);
-  run = std::make_unique<CaseRun>(whole.op, call, whole.options, std::move(inputs));
+  for (const TensorSpec& spec : signature.inputs) {
+    if (!all.has(spec)) continue;
+    const std::vector<double>& values = whole.reference.inputs().at(spec.name);
+    const auto axis = axes.find(spec.name);
+    inputs[spec.name] = axis != axes.end()          ? taken(values, all.shape(spec), axis->second, rows)
+                        : has_rows(signature, spec) ? ampcheck::checks::taken(values, rows)
+                                                    : values;
+  }
+  run = std::make_unique<CaseRun>(op, call, whole.options, std::move(inputs));
   return true;
 }
 
-std::unique_ptr<RowPart> some_rows(const WrongTensor& wrong) {
-  const OpSignature& signature = wrong.run.op.signature;
-  const auto& by_row = signature.launch.row_independent;
-  if (wrong.pass == Pass::jvp || wrong.comparison.outside.empty() ||
-      std::find(by_row.begin(), by_row.end(), wrong.tensor.name) == by_row.end() ||
-      wrong.run.accumulates(wrong.tensor.name))
-    return nullptr;
-  const std::int64_t all = rows_of(signature, wrong.run.call);
+namespace {
+
+/// Rows of the wrong tensor, of a part that knows by which.
+std::unique_ptr<RowPart> filled(const WrongTensor& wrong, std::unique_ptr<RowPart> part, const OpCall& call) {
+  const std::int64_t all = rows_of((part->own ? *part->own : wrong.run.op).signature, call);
   if (all < 2 || wrong.tensor.shape.count() % all != 0) return nullptr;
   const std::int64_t width = wrong.tensor.shape.count() / all;
-  const RowRange rows = width == 0 ? RowRange{0, all, all} : chosen(wrong.comparison, width, all);
+  const RowRange rows = width == 0
+                            ? RowRange{0, all, all}
+                            : chosen(wrong.comparison, elements_of(call, wrong.tensor.shape.count()), width, all);
   if (rows.count == all) return nullptr;
-  auto part = std::make_unique<RowPart>();
-  if (!part->take(wrong.run, rows)) return nullptr;
+  if (!part->take(wrong.run, call, rows)) return nullptr;
   for (const auto* list : {&part->run->outputs, &part->run->gradients})
     for (const Written& written : *list)
       if (written.name == wrong.tensor.name) part->tensor = written;
@@ -127,6 +156,82 @@ std::unique_ptr<RowPart> some_rows(const WrongTensor& wrong) {
     if (const std::int64_t at = i - rows.first * width; at >= 0 && at < std::ssize(part->got))
       part->comparison.outside.push_back(at);
   return !part->comparison.outside.empty() && same_values(*part, wrong.pass) ? std::move(part) : nullptr;
+}
+
+using RowAxes = std::map<std::string, int>;
+
+/// The op with rows along the first axis of the wrong tensor, as if these axes of its inputs were theirs.
+OpDef with_rows_in(const WrongTensor& wrong, const RowAxes& axes) {
+  OpDef out = wrong.run.op;
+  OpSignature& signature = out.signature;
+  for (TensorSpec& spec : signature.inputs) {
+    const auto axis = axes.find(spec.name);
+    if (axis == axes.end()) continue;
+    std::vector<std::string> extents = OpSignature::symbols(spec);
+    extents[static_cast<std::size_t>(axis->second)] = kRows;
+    spec.dims.clear();
+    for (const std::string& extent : extents) spec.dims += (spec.dims.empty() ? "" : " ") + extent;
+  }
+  const std::int64_t count = wrong.tensor.shape[0];
+  signature.dims.push_back({kRows, {count, count, count}});
+  signature.launch.row_dim = kRows;
+  signature.launch.row_independent = {wrong.tensor.name};
+  return out;
+}
+
+/// Axes of inputs that may be those of the rows: the first axes of all inputs that have as many; one axis alone; one of
+/// each input, as what is added up in the forward is rows in the gradient of a product.
+std::vector<RowAxes> possible_axes(const WrongTensor& wrong) {
+  RowAxes first, any;
+  std::vector<RowAxes> out(1);
+  for (const TensorSpec& spec : wrong.run.op.signature.inputs) {
+    if (!wrong.run.call.has(spec)) continue;
+    const Shape shape = wrong.run.call.shape(spec);
+    for (int axis = 0; axis < shape.rank; ++axis)
+      if (shape[axis] == wrong.tensor.shape[0]) {
+        if (axis == 0) first[spec.name] = 0;
+        any.try_emplace(spec.name, axis);
+        out.push_back({{spec.name, axis}});
+      }
+  }
+  out.front() = first;
+  out.push_back(any);
+  std::erase_if(out, [](const RowAxes& axes) { return axes.empty(); });
+  return out;
+}
+
+std::unique_ptr<RowPart> rows_by_formula(const WrongTensor& wrong) {
+  constexpr std::int64_t kWorthIt = 4096, kReplayed = 1 << 18;  // elements: of more nothing is replayed
+  const Shape& shape = wrong.tensor.shape;
+  if (!is_file_range(wrong.run.call.range) || wrong.pass == Pass::backward_at_saved || shape.rank < 2 ||
+      shape.count() < kWorthIt || shape.count() > kReplayed)
+    return nullptr;
+  for (const RowAxes& axes : possible_axes(wrong)) {
+    OpCall call = wrong.run.call;
+    call.dims[kRows] = shape[0];
+    auto part = std::make_unique<RowPart>();
+    part->own = with_rows_in(wrong, axes);
+    part->axes = axes;
+    try {
+      if ((part = filled(wrong, std::move(part), call))) return part;
+    } catch (const EnvironmentError&) {
+      throw;
+    } catch (const Error&) {  // the formula fits no other number of rows
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<RowPart> some_rows(const WrongTensor& wrong) {
+  const LaunchContract& launch = wrong.run.op.signature.launch;
+  if (wrong.pass == Pass::jvp || wrong.comparison.outside.empty() || wrong.run.accumulates(wrong.tensor.name))
+    return nullptr;
+  const auto& by_row = launch.row_independent;
+  if (std::find(by_row.begin(), by_row.end(), wrong.tensor.name) != by_row.end())
+    return filled(wrong, std::make_unique<RowPart>(), wrong.run.call);
+  return launch.row_dim.empty() ? rows_by_formula(wrong) : nullptr;
 }
 
 }  // namespace ampcheck::checks

@@ -9,11 +9,12 @@ namespace ampcheck::checks {
 namespace {
 
 bool valid(const OpSignature& signature, const OpCall& call) {
+  if (signature.valid && !signature.valid(call.dims, call.attributes)) return false;
   for (const TensorSpec& spec : signature.inputs) {
     const auto bound = call.dims.find(spec.index_dim);
     if (bound != call.dims.end() && bound->second == 0 && call.has(spec) && call.shape(spec).count() > 0) return false;
   }
-  return !signature.valid || signature.valid(call.dims, call.attributes);
+  return true;
 }
 
 /// Gives the dimensions that neither vary nor are fixed their least extents with which the op takes the call.

@@ -7,7 +7,9 @@
 #include <set>
 
 #include "checks/define/case_inputs.h"
+#include "checks/define/fp64_ops.h"
 #include "src/error.h"
+#include "src/extent.h"
 #include "src/index.h"
 #include "src/rounding.h"
 
@@ -51,6 +53,7 @@ class Binder {
     }
     for (const DimSpec& dim : signature_.dims)
       out.dims.try_emplace(dim.symbol, dim.standard[0]);  // only absent tensors have it
+    require_further_extents(out);
     return out;
   }
 
@@ -119,10 +122,28 @@ class Binder {
       fail(spec.name, "got shape " + shape.str() + ", want " + std::to_string(symbols.size()) + " dimensions: [" +
                           spec.dims + "]");
     for (int axis = 0; axis < shape.rank; ++axis) {
-      const auto [known, fresh] = dims.emplace(symbols[static_cast<std::size_t>(axis)], shape[axis]);
+      const std::string& symbol = symbols[static_cast<std::size_t>(axis)];
+      if (!has_dim(signature_, symbol)) continue;
+      const auto [known, fresh] = dims.emplace(symbol, shape[axis]);
       if (known->second != shape[axis])
         fail(spec.name, "got shape " + shape.str() + ", want " + known->first + "=" + std::to_string(known->second) +
                             " in [" + spec.dims + "], as in the tensors before it");
+    }
+  }
+
+  /// Extents that follow from other extents and from attributes.
+  void require_further_extents(const OpCall& call) const {
+    for (const TensorSpec& spec : signature_.inputs) {
+      if (!call.has(spec)) continue;
+      const Shape& shape = file_.find(spec.name)->shape();
+      const std::vector<std::string> extents = OpSignature::symbols(spec);
+      for (int axis = 0; axis < shape.rank; ++axis) {
+        const std::string& extent = extents[static_cast<std::size_t>(axis)];
+        const std::optional<std::int64_t> want = extent_value(extent, call.dims, call.attributes);
+        if (want != shape[axis])
+          fail(spec.name, "got shape " + shape.str() + ", want " + (want ? std::to_string(*want) + ", " : "") +
+                              extent_origin(extent, call.dims, call.attributes) + ", in [" + spec.dims + "]");
+      }
     }
   }
 
@@ -186,6 +207,15 @@ std::shared_ptr<const CallData> data_of_file(TensorFile file, std::shared_ptr<Ne
 }
 
 bool is_file_range(std::string_view range) { return range.starts_with(kPrefix); }
+
+const OpDef& op_for_file(const OpDef& op, const TensorFile& file, std::optional<Dtype> storage) {
+  const OpDef* const in_fp64 = op_in_fp64(op);
+  for (const TensorSpec& spec : op.signature.inputs)
+    if (const Tensor* const tensor = file.find(spec.name);
+        !storage && tensor != nullptr && spec.type == TypeRule::storage)
+      storage = tensor->dtype();
+  return in_fp64 != nullptr && storage == Dtype::fp64 ? *in_fp64 : op;
+}
 
 OpCall file_call(const OpDef& op, std::shared_ptr<const CallData> data, std::optional<Dtype> storage) {
   OpCall out = Binder(op, held(data)).call(storage);

@@ -23,6 +23,10 @@ std::shared_ptr<const CallData> data_of_file(TensorFile file, std::shared_ptr<Ne
 /// Whether a data regime is of a file.
 bool is_file_range(std::string_view range);
 
+/// The op, or, where the file or `storage` says that it stores in fp64 and the op is not declared for it, the same op
+/// with a kernel in double (checks/define/fp64_ops.h), if there is one.
+const OpDef& op_for_file(const OpDef& op, const TensorFile& file, std::optional<Dtype> storage);
+
 /// The call of an op at the tensors of data's file, attributes at their defaults; it keeps the data. `storage`: of
 /// tensors whose values must be exact in it; without one, what the file holds. Throws Error for a missing tensor, a
 /// dtype that the op does not take or that differs from the others', a rank or extent that does not fit.

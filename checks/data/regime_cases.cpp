@@ -11,6 +11,7 @@
 
 #include "checks/data/regime_tables.h"
 #include "checks/data/regimes.h"
+#include "src/extent.h"
 
 namespace ampcheck::checks {
 
@@ -103,7 +104,8 @@ class CaseList {
     widen_for_large_ops();
     middle_ = base_;
     if (!signature.inputs.empty() && !signature.inputs[0].dims.empty())
-      middle_.dims[OpSignature::symbols(signature.inputs[0]).back()] = 67;
+      if (const std::string last = OpSignature::symbols(signature.inputs[0]).back(); has_dim(signature, last))
+        middle_.dims[last] = 67;
     if (!fits(middle_, plan_.tensor)) middle_ = base_;
   }
 
@@ -445,7 +447,9 @@ class CaseList {
       outermost |= !symbols.empty() && (symbols.front() == symbol || symbols.back() == symbol);
     }
     if (unit == 0 || (set_ != CaseSet::all && !outermost)) return std::nullopt;
-    for (const std::int64_t extent : {kAbove16Bits, kAbove16Bits / unit + 1}) {  // itself, or the elements alone
+    // Itself, or the elements alone; of a square tensor the root of them.
+    const auto root = static_cast<std::int64_t>(std::sqrt(static_cast<double>(kAbove16Bits / unit)));
+    for (const std::int64_t extent : {kAbove16Bits, kAbove16Bits / unit + 1, root + 1}) {
       call.dims[symbol] = extent;
       if (fits(call, 2 * kAbove16Bits)) return call;
     }

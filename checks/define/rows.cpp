@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "src/extent.h"
+
 namespace ampcheck::checks {
 
 std::vector<std::string> row_symbols(const OpSignature& signature) {
@@ -37,9 +39,17 @@ std::string misplaced_rows(const OpSignature& signature, const OpCall& call) {
     const auto of_rows = [&](const std::string& symbol) {
       return std::find(rows.begin(), rows.end(), symbol) != rows.end();
     };
+    const auto follows = [&](const std::string& extent) {  // "N/2", or a second N
+      if (has_dim(signature, extent)) return of_rows(extent);
+      const std::vector<std::string> names = names_in_extent(extent);
+      return std::any_of(names.begin(), names.end(), of_rows);
+    };
     if (of_rows(spec.index_dim)) return "'" + spec.name + "' holds numbers of rows";
     if (!has_rows(signature, spec) && std::any_of(symbols.begin(), symbols.end(), of_rows))
       return "the rows of '" + spec.name + "' do not lie in front";
+    const std::size_t leading = has_rows(signature, spec) ? rows.size() : 0;
+    if (std::any_of(symbols.begin() + static_cast<std::ptrdiff_t>(leading), symbols.end(), follows))
+      return "an extent of '" + spec.name + "' follows from the number of rows";
   }
   return "";
 }

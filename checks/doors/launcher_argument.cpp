@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "src/arithmetic.h"
 #include "src/op_call.h"
 #include "src/suggestion.h"
 
@@ -59,96 +60,40 @@ std::vector<std::string> ArgumentNames::all() const {
   return out;
 }
 
-/// sum = product { (+|-) product }; product = factor { (*|/) factor }; factor = [-] number | name | function(...) | (
-/// sum )
-class ArgumentParser {
+/// Arithmetic over extents, attributes and functions of tensors.
+class ArgumentParser : public ArithmeticReader<ArgumentParser, ArgumentValue> {
  public:
   using Kind = ArgumentValue::Kind;
 
   ArgumentParser(const std::string& text, const ArgumentNames& names, std::size_t offset)
-      : text_(text), names_(names), offset_(offset) {}
+      : ArithmeticReader(text), names_(names), offset_(offset) {}
 
-  ArgumentValue all() {
-    ArgumentValue out = sum();
+  [[noreturn]] void fail(std::size_t at, const std::string& what) const { throw ArgumentError(offset_ + at, what); }
+
+  ArgumentValue leaf() {
     skip();
-    if (at_ != text_.size()) fail(at_, "got '" + text_.substr(at_) + "', want an operator or the end");
+    if (at_ == text_.size() || !(is_digit(text_[at_]) || text_[at_] == '.')) return named();
+    ArgumentValue out;
+    out.number_ = number();
     return out;
   }
 
- private:
-  [[noreturn]] void fail(std::size_t at, const std::string& what) const { throw ArgumentError(offset_ + at, what); }
-
-  void skip() {
-    while (at_ < text_.size() && is_blank(text_[at_])) ++at_;
-  }
-  bool take(char c) {
-    skip();
-    if (at_ == text_.size() || text_[at_] != c) return false;
-    ++at_;
-    return true;
-  }
-  void want(char c) {
-    if (!take(c))
-      fail(at_, "got " + (at_ == text_.size() ? std::string("the end") : "'" + text_.substr(at_, 1) + "'") +
-                    ", want '" + c + "'");
-  }
-  std::string word() {
-    skip();
-    const std::size_t start = at_;
-    while (at_ < text_.size() && (is_letter(text_[at_]) || (at_ > start && is_digit(text_[at_])))) ++at_;
-    return text_.substr(start, at_ - start);
-  }
-
-  static ArgumentValue node(Kind kind, ArgumentValue a, ArgumentValue b) {
+  static ArgumentValue negated(ArgumentValue a) {
     ArgumentValue out;
-    out.kind_ = kind;
+    out.kind_ = Kind::negate;
+    out.args_.push_back(std::move(a));
+    return out;
+  }
+
+  static ArgumentValue combine(char op, ArgumentValue a, ArgumentValue b) {
+    ArgumentValue out;
+    out.kind_ = op == '+' ? Kind::add : op == '-' ? Kind::subtract : op == '*' ? Kind::multiply : Kind::divide;
     out.args_.push_back(std::move(a));
     out.args_.push_back(std::move(b));
     return out;
   }
 
-  ArgumentValue sum() {
-    ArgumentValue out = product();
-    for (;;) {
-      if (take('+'))
-        out = node(Kind::add, std::move(out), product());
-      else if (take('-'))
-        out = node(Kind::subtract, std::move(out), product());
-      else
-        return out;
-    }
-  }
-  ArgumentValue product() {
-    ArgumentValue out = factor();
-    for (;;) {
-      if (take('*'))
-        out = node(Kind::multiply, std::move(out), factor());
-      else if (take('/'))
-        out = node(Kind::divide, std::move(out), factor());
-      else
-        return out;
-    }
-  }
-
-  ArgumentValue factor() {
-    if (++depth_ > 64) fail(at_, "got an expression nested deeper than 64");
-    ArgumentValue out;
-    skip();
-    if (take('-')) {
-      out.kind_ = Kind::negate;
-      out.args_.push_back(factor());
-    } else if (take('(')) {
-      out = sum();
-      want(')');
-    } else if (at_ < text_.size() && (is_digit(text_[at_]) || text_[at_] == '.')) {
-      out.number_ = number();
-    } else {
-      out = named();
-    }
-    --depth_;
-    return out;
-  }
-
+ private:
   double number() {
     double value = 0;
     const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
@@ -160,9 +105,7 @@ class ArgumentParser {
   ArgumentValue named() {
     const std::size_t start = (skip(), at_);
     const std::string name = word();
-    if (name.empty())
-      fail(start, "got " + (start == text_.size() ? std::string("the end") : "'" + text_.substr(start, 1) + "'") +
-                      ", want a name or a number");
+    if (name.empty()) fail(start, "got " + here() + ", want a name or a number");
     ArgumentValue out;
     out.name_ = name;
     if (take('(')) return function(name, start);
@@ -233,10 +176,8 @@ class ArgumentParser {
     return out;
   }
 
-  const std::string& text_;
   const ArgumentNames& names_;
-  std::size_t offset_, at_ = 0;
-  int depth_ = 0;
+  std::size_t offset_;
 };
 
 ArgumentValue ArgumentValue::parse(const std::string& text, const ArgumentNames& names, std::size_t offset) {

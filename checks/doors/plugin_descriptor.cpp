@@ -10,6 +10,7 @@
 
 #include "checks/define/rows.h"
 #include "checks/define/second_order.h"
+#include "checks/doors/description_extents.h"
 #include "checks/doors/description_fields.h"
 #include "checks/doors/plugin.h"
 #include "checks/doors/plugin_kernel.h"
@@ -43,6 +44,7 @@ class OpReader {
     read_inputs();
     read_outputs();
     read_attributes();
+    further_extents_.settle(signature_, place_);
     read_contract();
     read_rows();
     read_kinks();
@@ -102,23 +104,10 @@ class OpReader {
     };
   }
 
-  bool is_dim(const std::string& symbol) const {
-    return std::any_of(signature_.dims.begin(), signature_.dims.end(),
-                       [&](const DimSpec& dim) { return dim.symbol == symbol; });
-  }
-
-  void require_dim(const std::string& symbol, const char* what, const Place& place) const {
-    std::string list;
-    for (const DimSpec& dim : signature_.dims) list += (list.empty() ? "" : ", ") + dim.symbol;
-    if (!is_dim(symbol)) place.fail(std::string(what) + ", got '" + symbol + "', want one of the dims " + list);
-  }
-
   void read_inputs() {
     const auto inputs = array(op_.inputs, op_.input_count, "input", place_);
     if (inputs.empty()) place_.fail("inputs, got none, want at least one");
     for (std::size_t i = 0; i < inputs.size(); ++i) read_input(inputs[i], place_.entry("input", static_cast<int>(i)));
-    for (const DimSpec& dim : signature_.dims)
-      if (!used_dims_.contains(dim.symbol)) place_.fail("dim '" + dim.symbol + "', got no input that has it");
     if (std::none_of(signature_.inputs.begin(), signature_.inputs.end(),
                      [](const TensorSpec& s) { return s.type == TypeRule::storage && !s.optional; }))
       place_.fail("inputs, got none of the storage type, want at least one that is not optional");
@@ -131,13 +120,7 @@ class OpReader {
     claim(spec.name, at);
     require_flags(input.flags, AC_OPTIONAL | AC_NO_GRADIENT | AC_ROW_INDEPENDENT | AC_ACCUMULATES, at);
     spec.dims = text(input.dims, kMostLine, "dims", at);
-    const std::vector<std::string> symbols = OpSignature::symbols(spec);
-    if (symbols.size() > static_cast<std::size_t>(kMaxRank))
-      at.fail("dims, got " + std::to_string(symbols.size()) + " dimensions, want at most 8");
-    for (const std::string& symbol : symbols) {
-      require_dim(symbol, "dims", at);
-      used_dims_.insert(symbol);
-    }
+    further_extents_.note(spec.dims, signature_, at);
     spec.role = choice(input.role,
                        {Role::data, Role::weight, Role::bias, Role::mask, Role::index, Role::target, Role::probability,
                         Role::log_probability, Role::angle, Role::quantized},
@@ -154,7 +137,7 @@ class OpReader {
       at.fail("role, want AC_MASK or AC_QUANTIZED for AC_TYPE_U8");
     if (spec.role == Role::quantized && spec.type != TypeRule::u8) at.fail("type, want AC_TYPE_U8 for AC_QUANTIZED");
     spec.index_dim = text(input.index_dim, kMostName, "index_dim", at);
-    if (indexes) require_dim(spec.index_dim, "index_dim", at);
+    if (indexes) require_dim(signature_, spec.index_dim, "index_dim", at);
     if (!indexes && !spec.index_dim.empty())
       at.fail("index_dim, got '" + spec.index_dim + "' for an input that is no index");
     if (spec.has_gradient())
@@ -232,10 +215,7 @@ class OpReader {
     spec.dims = text(output.dims, kMostLine, "dims", at);
     spec.takes_cotangent = (output.flags & AC_NO_GRADIENT) == 0;
     spec.to_backward = (output.flags & AC_TO_BACKWARD) != 0;
-    const std::vector<std::string> symbols = OpSignature::symbols(TensorSpec{.name = spec.name, .dims = spec.dims});
-    if (symbols.size() > static_cast<std::size_t>(kMaxRank))
-      at.fail("dims, got " + std::to_string(symbols.size()) + " dimensions, want at most 8");
-    for (const std::string& symbol : symbols) require_dim(symbol, "dims", at);
+    further_extents_.note(spec.dims, signature_, at);
     if (op_.form_count == 0 && output.dims == nullptr)
       at.fail("dims, got none, want its symbols: an op without a formula has no other way to say its shape");
     if (spec.type == TypeRule::parameter || spec.type == TypeRule::i64 || spec.type == TypeRule::u8)
@@ -359,7 +339,7 @@ class OpReader {
   void read_rows() {
     LaunchContract& launch = signature_.launch;
     launch.row_dim = text(op_.row_dim, kMostName, "row_dim", place_);
-    for (const std::string& symbol : row_symbols(signature_)) require_dim(symbol, "row_dim", place_);
+    for (const std::string& symbol : row_symbols(signature_)) require_dim(signature_, symbol, "row_dim", place_);
     if (launch.row_dim.empty() && !launch.row_independent.empty())
       place_.fail("row_dim, got none, want the symbol of the rows that '" + launch.row_independent.front() +
                   "' is independent along");
@@ -548,7 +528,8 @@ class OpReader {
   Place place_;
   OpSignature signature_;
   std::vector<Limit> limits_;
-  std::set<std::string> names_, used_dims_;
+  FurtherExtents further_extents_;
+  std::set<std::string> names_;
 };
 
 }  // namespace

@@ -388,6 +388,15 @@ double outward(const WrongTensor& wrong, const std::vector<double>& values) {
   return out / static_cast<double>(wrong.comparison.outside.size());
 }
 
+/// A number that was never written or added up is no rounded sum. Whether the wrong elements are zeros that no such
+/// replay gives.
+bool only_zeros(const WrongTensor& wrong, const LowSums& sums) {
+  return std::ranges::all_of(wrong.comparison.outside, [&](std::int64_t at) {
+    const auto i = static_cast<std::size_t>(at);
+    return wrong.got[i] == 0 && std::ranges::all_of(sums.replays, [&](const auto& replay) { return replay[i] != 0; });
+  });
+}
+
 /// Roundings go either way. Whether the kernel's errors all go one way where those of the replays do not.
 bool goes_one_way(const WrongTensor& wrong, const LowSums& sums) {
   constexpr std::size_t kFewest = 16;  // fewer may be of one sign by chance
@@ -407,7 +416,7 @@ Replayed explained_by_low_accumulation(const WrongTensor& wrong) {
                                        : std::vector<double>();
   const LowFit low = likeliest_low(wrong, held);
   if (!of_that_size(low.fit)) return {};
-  if (low.fit.equal < 0.75 && goes_one_way(wrong, low.sums)) return {};
+  if (only_zeros(wrong, low.sums) || (low.fit.equal < 0.75 && goes_one_way(wrong, low.sums))) return {};
   if (low.fit.equal < 0.75 && wrong_at_exact_sums(wrong, low.form, low.scope, format(low.dtype), low.where)) return {};
   return replayed(wrong, low);
 }

@@ -249,10 +249,11 @@ std::optional<OpCall> long_call(const OpSignature& signature, const OpCall& call
     for (const DimSpec& dim : signature.dims)
       if (others != 0) out.dims[dim.symbol] = others;
     out.dims[symbol] = kLong;
+    if (signature.valid && !signature.valid(out.dims, out.attributes)) continue;
     const bool small = std::all_of(signature.inputs.begin(), signature.inputs.end(), [&](const TensorSpec& spec) {
       return !out.has(spec) || out.shape(spec).count() <= 64 * kLong;
     });
-    if (small && (!signature.valid || signature.valid(out.dims, out.attributes))) return out;
+    if (small) return out;
   }
   return std::nullopt;
 }

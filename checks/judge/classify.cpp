@@ -90,9 +90,10 @@ Replayed replayed_cause(const Suspects& suspects, Notes& notes) {
   const bool one_factor = off_by_one_factor(whole) || on_regular_lines(whole.comparison, whole.interval.shape);
   Replayed out = known.empty() ? Replayed() : confirmed(known.back(), suspects.cheapest());
   if (out.kind == Replayed::Kind::none && suspects.rows) out = replays(*suspects.rows, one_factor);
-  constexpr std::int64_t kCheap = 4096;  // elements that cost little more than some of their rows
-  if (out.kind == Replayed::Kind::none && (!suspects.rows || whole.tensor.shape.count() <= kCheap))
-    out = replays(whole, one_factor);
+  // Elements that cost little more than some of their rows; sums of a dump may have any number of terms.
+  constexpr std::int64_t kCheap = 4096;
+  const bool cheap = !suspects.rows || (!suspects.part->own && whole.tensor.shape.count() <= kCheap);
+  if (out.kind == Replayed::Kind::none && cheap) out = replays(whole, one_factor);
   return known.emplace_back(out);
 }
 

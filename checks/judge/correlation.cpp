@@ -203,10 +203,11 @@ OpCall rows_call(const OpSignature& signature, const OpCall& usual) {
     for (const DimSpec& dim : signature.dims)
       if (others != 0) out.dims[dim.symbol] = others;
     if (!rows.empty()) out.dims[rows] = kRows;
+    if (signature.valid && !signature.valid(out.dims, out.attributes)) continue;
     const bool small = std::all_of(signature.inputs.begin(), signature.inputs.end(), [&](const TensorSpec& spec) {
       return !out.has(spec) || out.shape(spec).count() <= kLargest;
     });
-    if (small && (!signature.valid || signature.valid(out.dims, out.attributes))) return out;
+    if (small) return out;
   }
   return usual;
 }

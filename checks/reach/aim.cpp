@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "checks/reach/aim_target.h"
+#include "src/extent.h"
 #include "src/parallel.h"
 
 namespace ampcheck::checks {
@@ -72,7 +73,7 @@ void add_calls(const OpSignature& signature, OpCall call, const std::string& ran
   out.push_back(call);
   for (const TensorSpec& spec : signature.inputs) {
     const std::vector<std::string> symbols = OpSignature::symbols(spec);
-    if (symbols.empty()) continue;
+    if (symbols.empty() || !has_dim(signature, symbols.back())) continue;
     call.dims[symbols.back()] = kLonger;
     if (!signature.valid || signature.valid(call.dims, call.attributes)) out.push_back(call);
     return;

@@ -6,6 +6,7 @@
 
 #include "reference/certify/certify.h"
 #include "src/error.h"
+#include "src/extent.h"
 #include "src/random.h"
 
 namespace ampcheck::reference {
@@ -43,11 +44,12 @@ Dims standard_dims(const OpSignature& signature, std::size_t which) {
 namespace {
 
 /// Elements of the largest input.
-std::int64_t largest_input(const OpSignature& signature, const Dims& dims) {
+std::int64_t largest_input(const OpSignature& signature, const Dims& dims, const Attributes& attributes) {
   std::int64_t largest = 0;
   for (const TensorSpec& spec : signature.inputs) {
     std::int64_t count = 1;
-    for (const std::string& symbol : OpSignature::symbols(spec)) count *= dims.at(symbol);
+    for (const std::string& extent : OpSignature::symbols(spec))
+      count *= extent_value(extent, dims, attributes).value_or(0);
     largest = std::max(largest, count);
   }
   return largest;
@@ -59,7 +61,7 @@ std::optional<Dims> certification_dims(const OpSignature& signature, const Attri
   constexpr std::int64_t kSmall = 256;
   const auto valid = [&](const Dims& dims) { return !signature.valid || signature.valid(dims, attributes); };
   if (const Dims dims = standard_dims(signature, 0);
-      signature.valid && largest_input(signature, dims) <= kSmall && valid(dims))
+      signature.valid && largest_input(signature, dims, attributes) <= kSmall && valid(dims))
     return dims;
   // The last two axes carry reductions and products: 3 there, where a mean and a variance say something.
   const std::size_t count = signature.dims.size();
@@ -111,7 +113,8 @@ CertificationCase certification_case(const OpSignature& signature, const Formula
     if (std::find(variant.absent.begin(), variant.absent.end(), spec.name) != variant.absent.end()) continue;
     const Random random(seed, "certify/" + spec.name);
     std::vector<std::int64_t> extents;
-    for (const std::string& symbol : OpSignature::symbols(spec)) extents.push_back(variant.dims.at(symbol));
+    for (const std::string& extent : OpSignature::symbols(spec))
+      extents.push_back(extent_value(extent, variant.dims, variant.attributes).value_or(0));
     const Shape shape{std::span<const std::int64_t>(extents)};
     const auto count = static_cast<std::size_t>(shape.count());
     if (is_integer(spec)) {

@@ -16,7 +16,7 @@ Expr FormulaEvaluator::call(const FormulaTerm& term) {
     return value(term.args[scope_.values[slot(input)].defined() || facts_.integers.contains(input.text) ? 1 : 2]);
   }
   if (f == "stored") return stored(formula_.term(term.args[0]).text, value(term.args[1]));
-  if (f == "size") return constant(graph(), static_cast<double>(size(term)));
+  if (is_whole(f)) return constant(graph(), static_cast<double>(whole_call(term)));
   if (f == "arange" || f == "one_hot") return whole_tensor(term);
   const Expr x = value(term.args[0]);
   if (f == "sum" || f == "mean" || f == "max" || f == "min" || f == "first_max") return reduce(term, x);

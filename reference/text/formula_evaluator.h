@@ -109,6 +109,11 @@ class FormulaEvaluator {
   std::optional<std::int64_t> whole_statement(const std::string& name);
 
   std::int64_t whole_binary(const FormulaTerm& term);
+  /// Functions whose result is a whole number.
+  static bool is_whole(std::string_view f) { return f == "size" || f == "floor"; }
+  std::int64_t whole_call(const FormulaTerm& term);
+  /// floor(m / n) of whole numbers.
+  std::int64_t floored(const FormulaTerm& term);
 
   int axis(Expr x, int index);
 

@@ -56,6 +56,7 @@ const std::vector<FormulaFunction>& formula_functions() {
       {"rounded", 1, 1, "rounded(x)"},
       {"given", 3, 3, "given(input, a, b)", {}, 0},
       {"size", 2, 2, "size(x, axis)"},
+      {"floor", 1, 1, "floor(m / n)"},
   };
   return kFunctions;
 }

@@ -28,6 +28,8 @@
 //   stop_gradient(x)                 a shift that cancels
 //   given(input, a, b)               a where the optional input is there, else b
 //   size(x, axis)                    an extent; pi; inf
+//   floor(m / n)                     of whole numbers, rounded down; m / n alone has to be whole where a whole number
+//   is wanted
 //
 // `with dx = ...` gives a value an adjoint of its own, as kernels write it: dn is its cotangent, dx what x receives.
 // Numbers are exact decimals and fractions: 0.1 and 1/3 are those numbers in 100 digits, and balls in a narrower type.

@@ -23,9 +23,8 @@ std::int64_t FormulaEvaluator::whole(int index) {
         found->second == static_cast<double>(static_cast<std::int64_t>(found->second)))
       return static_cast<std::int64_t>(found->second);
     if (const std::optional<std::int64_t> named = whole_statement(term.text)) return *named;
-  } else if (term.kind == Kind::call && term.text == "size") {
-    const Expr x = value(term.args[0]);
-    return x.shape()[axis(x, term.args[1])];
+  } else if (term.kind == Kind::call && is_whole(term.text)) {
+    return whole_call(term);
   } else if (term.kind == Kind::binary) {
     return whole_binary(term);
   }
@@ -62,6 +61,18 @@ std::int64_t FormulaEvaluator::whole_binary(const FormulaTerm& term) {
   if (overflow || out > (std::int64_t{1} << 40) || out < -(std::int64_t{1} << 40))
     formula_.fail(term.at, "got a whole number beyond 2^40");
   return out;
+}
+
+std::int64_t FormulaEvaluator::whole_call(const FormulaTerm& term) {
+  return term.text == "floor" ? floored(term) : size(term);
+}
+
+std::int64_t FormulaEvaluator::floored(const FormulaTerm& term) {
+  const FormulaTerm& quotient = formula_.term(term.args[0]);
+  if (quotient.kind != Kind::binary || quotient.text != "/") return whole(term.args[0]);
+  const std::int64_t a = whole(quotient.args[0]), b = whole(quotient.args[1]);
+  if (b == 0) formula_.fail(quotient.at, "got a division by zero");
+  return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
 }
 
 int FormulaEvaluator::axis(Expr x, int index) {

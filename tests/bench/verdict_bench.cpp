@@ -6,12 +6,15 @@
 #include <map>
 #include <string>
 
+#include "checks/data/file_tensors.h"
 #include "checks/data/regimes.h"
 #include "checks/doors/plugin.h"
+#include "checks/run/dump.h"
 #include "checks/run/runner.h"
 #include "checks/run/shrink.h"
 #include "checks/zoo/zoo.h"
 #include "src/error.h"
+#include "src/random.h"
 #include "tests/bench/figures.h"
 #include "tests/support/paths.h"
 
@@ -107,7 +110,45 @@ void verdict(benchmark::State& state, const std::string& op, const std::string& 
                 Goal::at_most, 10, worst[shape], "x");
 }
 
+/// A dump of y = x w, [128,8192] by [8192,128]; `wrong`: one row of y is three times as large.
+TensorFile dumped_product(bool wrong) {
+  constexpr std::int64_t kRows = 128, kTerms = 8192, kColumns = 128;
+  Tensor x(Dtype::fp32, {kRows, kTerms}), w(Dtype::fp32, {kTerms, kColumns}), y(Dtype::fp32, {kRows, kColumns});
+  const Random random(1, "dumped_product");
+  std::uint64_t drawn = 0;
+  for (Tensor* const tensor : {&x, &w})
+    for (float& v : tensor->span<float>()) v = static_cast<float>(random.normal(drawn++));
+  const auto a = x.span<float>(), b = w.span<float>(), c = y.span<float>();
+  for (std::int64_t i = 0; i < kRows; ++i)
+    for (std::int64_t k = 0; k < kTerms; ++k)
+      for (std::int64_t j = 0; j < kColumns; ++j)
+        c[static_cast<std::size_t>(i * kColumns + j)] +=
+            a[static_cast<std::size_t>(i * kTerms + k)] * b[static_cast<std::size_t>(k * kColumns + j)];
+  for (std::size_t j = 0; wrong && j < kColumns; ++j) c[37 * kColumns + j] *= 3;
+  return {"memory", {{"x", x}, {"w", w}, {"y", y}}};
+}
+
+void dump_verdict(benchmark::State& state) {
+  const TensorFile files[] = {dumped_product(false), dumped_product(true)};
+  const checks::OpDef op =
+      checks::op_of_formula(files[0], "y = matmul(x, w)", {.storage = {}, .math = checks::cuda_math()});
+  const auto judge = [&](const TensorFile& file, bool wrong) {
+    OpCall call = checks::file_call(op, checks::data_of_file(file), Dtype::fp32);
+    checks::require_file_call(op, call, true);
+    const CaseResult result = checks::judge_dump(op, call, file).result;
+    if (convicts(result.verdict) != wrong || (wrong && deciding_check(result)->cause.empty()))
+      throw Error("[bench] verdict of a dump, got " + std::string(ampcheck::name(result.code)) + ", want " +
+                  (wrong ? "a finding with its cause" : "none"));
+  };
+  const Pair best = interleaved(
+      state, 1, [&] { judge(files[0], false); }, [&] { judge(files[1], true); });
+  state.counters["ratio"] = best.subject / best.baseline;
+  record_figure("finding of one wrong row in a dumped product, 128 x 128, K = 8192 / the check of the right dump",
+                Goal::at_most, 3, best.subject / best.baseline, "x");
+}
+
 const bool registered = [] {
+  add_figure("verdict/dump", 3, dump_verdict);
   const struct {
     const char *op, *right, *fault;
   } kFaults[] = {{"softmax", "reversed_order", "sign"},

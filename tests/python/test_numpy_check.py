@@ -138,6 +138,34 @@ def test_extents_vary_unless_they_are_held():
     assert {s[-1] for s in seen} == {24, 32}, "24: the examples"
 
 
+def test_extents_that_follow_from_others():
+    rng = np.random.default_rng(5)
+    gated = "h = floor(D/2); y = slice(x, -1, 0, h) * sigmoid(slice(x, -1, h, 2*h)) * weight"
+    seen = set()
+
+    def gate(x, weight, half=0):
+        h = x.shape[-1] // 2
+        seen.add((x.shape[-1], weight.shape[-1]))
+        one = np.float32(1)
+        return x[..., :h] / (one + np.exp(-x[..., half * h:(half + 1) * h])) * weight
+
+    x, weight = rng.standard_normal((6, 24)).astype(np.float32), np.ones(12, np.float32)
+    dims = {"x": "N D", "weight": "D / 2"}
+    assert ampcheck.check(lambda x, weight: gate(x, weight, 1), gated, {"x": x, "weight": weight}, dims=dims)
+    assert all(whole // 2 == half for whole, half in seen) and len({whole % 2 for whole, _ in seen}) == 2
+    report = ampcheck.check(gate, gated, {"x": x, "weight": weight}, dims=dims)
+    assert not report
+    with pytest.raises(ampcheck.UsageError, match=r"got the extent 12 of 'weight', want 8, which is 'D/3'"):
+        ampcheck.check(gate, gated, {"x": x, "weight": weight}, dims={"x": "N D", "weight": "D/3"})
+    with pytest.raises(ampcheck.UsageError, match=r"'E/2' with the unknown name 'E'"):
+        ampcheck.check(gate, gated, {"x": x, "weight": weight}, dims={"x": "N D", "weight": "E/2"})
+
+    square = {"m": rng.standard_normal((5, 5)).astype(np.float32), "x": np.ones(5, np.float32)}
+    turned = "y = reshape(matmul(transpose(m), reshape(x, n, 1)), n)"
+    assert ampcheck.check(lambda m, x: m.T @ x, turned, square, dims={"m": "n n", "x": "n"})
+    assert not ampcheck.check(lambda m, x: m @ x, turned, square, dims={"m": "n n", "x": "n"})
+
+
 def test_rows_that_look_at_each_other():
     def leaks(x, weight, eps=1e-6):
         y = rms_norm(x, weight, eps)

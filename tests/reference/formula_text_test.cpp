@@ -287,7 +287,8 @@ TEST(FormulaText, EveryFunctionOfTheListCanBeUsed) {
                                                          {"unfold", "image, 2, 2, stride=1, padding=1"},
                                                          {"stored", "name, x"},
                                                          {"given", "w, w, x"},
-                                                         {"size", "x, 1"}};
+                                                         {"size", "x, 1"},
+                                                         {"floor", "7 / 2"}};
   for (const FormulaFunction& function : formula_functions()) {
     const auto found = kArguments.find(function.name);
     const std::string name = function.name, stored = name == "stored" ? "" : "kept = stored(name, x); ";

@@ -135,6 +135,12 @@ inline constexpr CustomOpCase kCustomOps[] = {
     {"windows.so", "window_sum_one_further", "AC101"},  // class 32: one key too many is seen
     {"windows.so", "scale_by_blocks", ""},
     {"windows.so", "scale_by_last_block", "AC101"},  // class 13: a path for whole vectors alone
+    {"extents.so", "gated_halves", ""},
+    {"extents.so", "gated_by_itself", "AC101", "", true},  // class 13: the wrong half of a row
+    {"extents.so", "thin_factors", ""},
+    {"extents.so", "thin_factors_of_two", "AC101"},  // class 14: what is beyond the default is left out
+    {"extents.so", "turned_square", ""},
+    {"extents.so", "turned_square_not", "AC101", "", true},  // class 7: not transposed
     {"dequant_matmul.so", "dequant_matmul", ""},
     {"dequant_matmul.so", "dequant_matmul_forgets_zeros", "AC101",
      "without the term"},  // class 4: a mean, here the zero point, is missing

@@ -9,6 +9,7 @@
 #include "checks/data/file_tensors.h"
 #include "checks/data/real_tensors.h"
 #include "checks/data/regimes.h"
+#include "checks/define/fp64_ops.h"
 #include "checks/zoo/cheats.h"
 #include "checks/zoo/planted.h"
 #include "checks/zoo/zoo.h"
@@ -116,6 +117,9 @@ class Collector {
         if (i == 0) require_fitting(before + (selection_.cases.size() - before) * options_.seeds);
       }
     }
+    // Of a built-in op only where it is asked for by name.
+    if (const OpDef* const in_fp64 = checks::op_in_fp64(op); in_fp64 != nullptr && !options_.dtypes.empty())
+      add_generated(*in_fp64, pattern);
   }
 
   void add(checks::Case item) {
@@ -168,6 +172,8 @@ checks::Case parse_case(const CaseOptions& options, const std::string& text) {
   return as_usage([&] {
     checks::Case out{op, parse_call(text, op->signature)};
     out.call.data = options.call_data;
+    if (const OpDef* const in_fp64 = checks::op_in_fp64(*op); in_fp64 != nullptr && out.call.storage == Dtype::fp64)
+      out.op = op = in_fp64;
     const bool real = checks::is_real_range(out.call.range);
     if (real && !op->plugin.empty())
       throw Error("[case name] got a range of a real run in '" + text +
@@ -327,7 +333,8 @@ std::string undeclared_types(const CaseOptions& options) {
     if (is_pattern(word)) continue;
     const OpDef* const op = find_in_scope(options, std::string(op_of(word)));
     if (op == nullptr) continue;
-    const std::vector<Dtype>& storage = op->signature.precision.storage;
+    std::vector<Dtype> storage = op->signature.precision.storage;
+    if (checks::op_in_fp64(*op) != nullptr) storage.push_back(Dtype::fp64);
     if (std::ranges::any_of(options.dtypes, [&](Dtype d) { return std::ranges::count(storage, d) > 0; })) continue;
     if (!options.dtypes.empty())
       out += "ampcheck: [--dtype] " + op->signature.name + " is not declared for " + list_of(options.dtypes) +

@@ -50,23 +50,25 @@ Selection cases_at_inputs(const CaseOptions& given) {
   only.words = {std::string(op_of(word))};
   const std::vector<const checks::OpDef*> ops = select_ops(only);
   if (ops.size() != 1) throw UsageError("[--inputs] got '" + word + "', want one op");
-  const checks::OpDef& op = *ops.front();
   Selection out;
   const std::vector<std::optional<Dtype>> storages =
       options.dtypes.empty() ? std::vector<std::optional<Dtype>>{std::nullopt}
                              : std::vector<std::optional<Dtype>>(options.dtypes.begin(), options.dtypes.end());
   try {
-    for (const auto& storage : storages)
+    for (const auto& storage : storages) {
+      const checks::OpDef& op = checks::op_for_file(*ops.front(), *options.call_data->file, storage);
       for (std::uint64_t i = 0; i < options.seeds; ++i) {
         OpCall call = checks::file_call(op, options.call_data, storage);
         call.seed = options.first_seed + i;
         out.cases.push_back(parse_case(options, with_fields(call, op.signature, word)));
       }
+    }
   } catch (const EnvironmentError&) {
     throw;
   } catch (const Error& error) {
     throw UsageError(error.what());
   }
+  const checks::OpDef& op = *out.cases.front().op;
   std::string unused, missing;
   for (const std::string& name : checks::unused_inputs(op, *options.call_data->file))
     unused += (unused.empty() ? "'" : ", '") + name + "'";

@@ -51,7 +51,8 @@ DumpedOp dumped_op(const CaseOptions& cases, const DumpOptions& options, const T
                   : options.math == "glibc" ? checks::glibc_math()
                                             : checks::own_math();
   const bool known = is_op(options.formula);
-  DumpedOp out{known ? checks::op_with_contract(named_op(cases, options.formula), contract)
+  DumpedOp out{known ? checks::op_with_contract(
+                           checks::op_for_file(named_op(cases, options.formula), dump, contract.storage), contract)
                      : checks::op_of_formula(dump, options.formula, contract),
                {},
                {}};

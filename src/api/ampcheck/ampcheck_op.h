@@ -210,7 +210,7 @@ typedef struct ac_input {
   uint32_t struct_size;  /**< sizeof(ac_input) */
   uint32_t flags;        /**< AC_OPTIONAL, ... */
   const char* name;      /**< Required; its gradient is "d" and this. */
-  const char* dims;      /**< "N D": one symbol a dimension; "" or null is a scalar. */
+  const char* dims;      /**< "N D/2": one extent a dimension, of symbols, attributes, + - * / ( ); "": a scalar. */
   int32_t role;          /**< AC_DATA, ... */
   int32_t type;          /**< AC_TYPE_STORAGE, ... */
   int32_t domain;        /**< AC_ANY, ... */

@@ -172,6 +172,8 @@ namespace op __attribute__((visibility("hidden"))) {
   inline Expr dim(const std::string& symbol) { return Expr::leaf(symbol); }
   /// The extent of an axis (negative: from the end).
   inline Expr size(Expr x, int axis) { return Expr::apply("size", {x, axis}); }
+  /// m / n of extents or whole numbers, rounded down.
+  inline Expr floor_div(Expr m, Expr n) { return Expr::apply("floor", {m / n}); }
   /// The same elements under other extents, row-major.
   inline Expr reshape(Expr x, std::vector<Expr> extents) {
     extents.insert(extents.begin(), x);

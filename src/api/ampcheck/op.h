@@ -171,7 +171,7 @@ namespace op __attribute__((visibility("hidden"))) {
 
     /// One line, for lists.
     Op& summary(const char* text) { return set(op_.summary, text); }
-    /// dims: one symbol a dimension, "N D"; "" is a scalar. Its gradient is "d" and its name.
+    /// dims: one extent a dimension, "N D" or "N D/2"; "" is a scalar. Its gradient is "d" and its name.
     Input input(const char* name, const char* dims) {
       ac_input& added = inputs_.emplace_back();
       added.struct_size = sizeof added;

@@ -204,7 +204,7 @@ def make_plan(asked: Request, formula: str, *, outputs: Sequence[str] | None, ba
     if extents is None:
         axes, limits = _dims(dims, asked.tensors)
         taken = {t.name for t in asked.tensors} | set(asked.attributes) | set(re.findall(r"[A-Za-z_]\w*", formula))
-        known = _describe.name_dims(asked.tensors, axes, taken)
+        known = _describe.name_dims(asked.tensors, axes, taken, {n: v[0] for n, v in asked.attributes.items()})
         _describe.find_index_dims(asked.tensors, formula)
     else:
         known, limits = dict(extents[0]), _dims(dims, asked.tensors)[1]

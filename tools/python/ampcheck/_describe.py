@@ -12,6 +12,7 @@ from typing import Any
 
 from . import _core
 from ._core import UsageError
+from ._extents import extent_value, extents_in
 from ._options import Contract, Dim, fixed
 
 ROLES = {"data": 0, "weight": 1, "bias": 2, "mask": 3, "index": 4, "target": 5, "probability": 6, "log_probability": 7,
@@ -62,19 +63,30 @@ def storage_of(tensors: Sequence[Tensor]) -> str:
     return "fp32" if narrowest == "fp64" else narrowest
 
 
-def name_dims(tensors: Sequence[Tensor], given: Mapping[str, str], taken: set[str]) -> dict[str, int]:
-    """Gives each axis its symbol and returns the extents. Axes of equal extent are one dimension, those that are aligned
-    from the right first; an extent of 1 is nobody else's."""
+def _given_dims(tensors: Sequence[Tensor], given: Mapping[str, str], attributes: Mapping[str, float]) -> dict[str, int]:
+    """The extents of the symbols that dims= names. Extents that follow from others ("D/2") have to be the examples'."""
     extents: dict[str, int] = {}
-    for tensor in tensors:
-        if tensor.name not in given:
-            continue
-        tensor.symbols = given[tensor.name].split()
+    named = [tensor for tensor in tensors if tensor.name in given]
+    for tensor in named:
+        tensor.symbols = extents_in(given[tensor.name])
         if len(tensor.symbols) != len(tensor.shape):
             raise UsageError(f"[dims] got '{given[tensor.name]}' for '{tensor.name}', which has {len(tensor.shape)} axes")
         for symbol, extent in zip(tensor.symbols, tensor.shape):
-            if extents.setdefault(symbol, extent) != extent:
+            if symbol.isidentifier() and symbol not in attributes and extents.setdefault(symbol, extent) != extent:
                 raise UsageError(f"[dims] got '{symbol}' for extents {extents[symbol]} and {extent} of the inputs")
+    for tensor in named:
+        for symbol, extent in zip(tensor.symbols, tensor.shape):
+            want = extent_value(symbol, {**attributes, **extents})
+            if want != extent:
+                raise UsageError(f"[dims] got the extent {extent} of '{tensor.name}', want {want}, which is '{symbol}'")
+    return extents
+
+
+def name_dims(tensors: Sequence[Tensor], given: Mapping[str, str], taken: set[str],
+              attributes: Mapping[str, float] | None = None) -> dict[str, int]:
+    """Gives each axis its symbol and returns the extents. Axes of equal extent are one dimension, those that are aligned
+    from the right first; an extent of 1 is nobody else's."""
+    extents = _given_dims(tensors, given, attributes or {})
     letters = (letter + number for number in ["", *map(str, range(2, 100))] for letter in "NMKLPQRSTUVWABCEFGHIJ")
     names = (symbol for symbol in letters if symbol not in taken and symbol not in extents)
     fresh = (f"?{i}" for i in range(10**6))
@@ -94,9 +106,9 @@ def name_dims(tensors: Sequence[Tensor], given: Mapping[str, str], taken: set[st
     final: dict[str, str] = {}
     for tensor in tensors:
         for symbol in tensor.symbols:
-            if symbol not in final:
+            if symbol not in final and symbol in extents:
                 final[symbol] = next(names) if symbol.startswith("?") else symbol
-        tensor.symbols = [final[symbol] for symbol in tensor.symbols]
+        tensor.symbols = [final.get(symbol, symbol) for symbol in tensor.symbols]
     return {final[symbol]: extents[symbol] for symbol in final}
 
 
@@ -114,7 +126,7 @@ def find_index_dims(tensors: Sequence[Tensor], formula: str) -> None:
 
 
 def _samples(extents: Mapping[str, int], limits: Mapping[str, Dim], tensors: Sequence[Tensor],
-             draw: random.Random | None = None) -> list[dict[str, int]]:
+             attributes: Mapping[str, float], draw: random.Random | None = None) -> list[dict[str, int]]:
     """Three shapes: small and all different, in between, and the caller's, made smaller where it is large."""
 
     def fit(symbol: str, wanted: int) -> int:
@@ -133,7 +145,8 @@ def _samples(extents: Mapping[str, int], limits: Mapping[str, Dim], tensors: Seq
         own = {s: fit(s, draw.randint(max(1, n // 2), n)) for s, n in extents.items()}
 
     def largest(sample: Mapping[str, int]) -> int:
-        return max(math.prod(sample[symbol] for symbol in tensor.symbols) for tensor in tensors)
+        names = {**attributes, **sample}
+        return max(math.prod(extent_value(extent, names) for extent in tensor.symbols) for tensor in tensors)
 
     floor = {s: fit(s, 1) for s in extents}
     smallest = largest(floor)
@@ -200,7 +213,8 @@ class Plan:
         if self._drawn is None and self.draw is not None:
             self._drawn = self.draw.getrandbits(64)
         draw = None if self._drawn is None else random.Random(self._drawn)  # the same ones however often it is asked
-        samples = _samples(self.extents, limits, self.tensors, draw)
+        samples = _samples(self.extents, limits, self.tensors,
+                           {name: values[0] for name, values in self.attributes.items()}, draw)
         dims = [{"symbol": s, "samples": [one[s] for one in samples], "multiple": limits[s].multiple,
                  "least": limits[s].least, "most": limits[s].most} for s in self.extents]
         attributes = [{"name": n, "value": values[0], "others": values[1:]} for n, values in self.attributes.items()]
