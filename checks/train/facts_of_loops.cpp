@@ -175,7 +175,7 @@ Fact inference_mode_saves(const std::filesystem::path& data) {
   const auto kept = [&](auto mode) {
     Graph graph(parameters, recordings, {});
     const Autocast region(graph.device(), autocast_in(Dtype::fp16));
-    const auto scope = mode();
+    [[maybe_unused]] const auto scope = mode();
     net.forward(graph, 0);
     return graph.bytes_for_backward();
   };

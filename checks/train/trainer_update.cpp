@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "checks/train/graph_entry.h"
 #include "checks/train/trainer.h"
 
 namespace ampcheck::checks::train {

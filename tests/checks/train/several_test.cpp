@@ -113,8 +113,8 @@ TEST(Several, LossesScalesAndSkipsOfEachOptimizerAreTorchs) {
       for (std::size_t k = 0; k < 2; ++k)
         EXPECT_NEAR(got.losses[k], want.at("losses").at(k).get<double>(), bound_of(torch, k)) << got.step << " " << k;
     }
-    if (trainer.options().dtype == Dtype::fp16)
-      EXPECT_EQ(skips, (std::vector<int>{3, 6, 0})) << "each by itself, or the record shows little";
+    if (trainer.options().dtype != Dtype::fp16) continue;
+    EXPECT_EQ(skips, (std::vector<int>{3, 6, 0})) << "each by itself, or the record shows little";
   }
 }
 
