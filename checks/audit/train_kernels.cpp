@@ -41,7 +41,7 @@ Net mlp_with(const std::string& op) {
     if (bias) inputs.emplace_back("bias", t.constant_start("planted.bias", {48}, 0));
     h = t.call(op, inputs);
     h = models::unary(t, "gelu", models::linear(t, "layer1", h, 32));
-    train::add_class_loss(t, models::linear(t, "layer2", h, train::kDigitClasses), rows.classes, false);
+    train::add_class_loss(t, models::linear(t, "layer2", h, train::kDigitClasses), rows.classes, {});
   };
   return net;
 }

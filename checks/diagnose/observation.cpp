@@ -130,7 +130,7 @@ class MomentsBefore {
   explicit MomentsBefore(Trainer& trainer) {
     if (trainer.sharded() != nullptr) return;
     for (std::size_t i = 0; i < trainer.parameters().all().size(); ++i)
-      for (const auto& [name, tensor] : trainer.optimizer().state(i))
+      for (const auto& [name, tensor] : trainer.optimizers().state(i))
         if ((name == "exp_avg_sq" || name == "square_avg") && tensor.dtype() != Dtype::fp32)
           kept_.push_back({i, name, to_doubles(tensor.view())});
   }
@@ -139,7 +139,7 @@ class MomentsBefore {
     for (const Kept& kept : kept_) {
       const Parameter& parameter = trainer.parameters().all()[kept.parameter];
       if (!parameter.grad.defined()) continue;
-      const std::vector<double> now = to_doubles(trainer.optimizer().state(kept.parameter).at(kept.name).view()),
+      const std::vector<double> now = to_doubles(trainer.optimizers().state(kept.parameter).at(kept.name).view()),
                                 grad = to_doubles(parameter.grad.view());
       for (std::size_t i = 0; i < now.size(); ++i) {
         const double target = grad[i] * grad[i];

@@ -63,6 +63,7 @@ train::TrainOptions changed(const Subject& subject, const Change& c) {
     if (optimizer.weights != train::Weights::fp32)
       optimizer.weights = c.everything_fp32 ? train::Weights::fp32 : train::Weights::master;
     optimizer.moments.reset();
+    optimizer.second_moment.reset();
   }
   if (c.scale) {
     o.scale_rule.reset();
@@ -136,10 +137,10 @@ Tensor in_type(const Tensor& tensor, Dtype dtype) {
   return out;
 }
 
-/// Which type the moments of this run have.
-Dtype moments_of(const train::TrainOptions& o) {
-  if (o.rule.optimizer.moments) return *o.rule.optimizer.moments;
-  return o.rule.optimizer.weights == train::Weights::low ? o.dtype : Dtype::fp32;
+/// Which type a moment of this run has.
+Dtype moment_of(const train::TrainOptions& o, const std::string& entry) {
+  const bool second = entry.ends_with("/exp_avg_sq") || entry.ends_with("/square_avg") || entry.ends_with("/sum");
+  return second ? o.rule.optimizer.second_dtype(o.dtype) : o.rule.optimizer.first_dtype(o.dtype);
 }
 
 /// State of the optimizer that this run takes, in its types.
@@ -149,7 +150,7 @@ void add_state(const std::vector<NamedTensor>& all, const train::TrainOptions& o
     const bool master = entry.name.ends_with("/master_param");
     if (master && o.rule.optimizer.weights != train::Weights::master) continue;
     const bool counts = entry.name.ends_with("/step");
-    out.push_back({entry.name, counts || master ? entry.tensor : in_type(entry.tensor, moments_of(o))});
+    out.push_back({entry.name, counts || master ? entry.tensor : in_type(entry.tensor, moment_of(o, entry.name))});
   }
 }
 

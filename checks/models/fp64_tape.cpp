@@ -112,6 +112,7 @@ Var Fp64Tape::take(Var x, const std::vector<std::int64_t>& map, const Shape& sha
 
 void Fp64Tape::add_loss(Var value, double weight) {
   if (shape(value).count() != 1) throw Error("[tape] loss, got " + shape(value).str() + ", want one element");
+  if (const std::size_t k = seen_losses_++; taken_loss_ && k != *taken_loss_) return;
   record_.loss += weight * record_.values[at(value.id)].front();
   losses_.emplace_back(value.id, weight);
 }

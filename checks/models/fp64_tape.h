@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,6 +74,10 @@ class Fp64Tape final : public Tape {
   Var take(Var x, const std::vector<std::int64_t>& map, const Shape& shape) override;
   const Shape& shape(Var x) const override { return record_.shapes[static_cast<std::size_t>(x.id)]; }
   void add_loss(Var value, double weight) override;
+  /// Of the losses that follow, number k alone counts.
+  void take_loss(std::size_t k) { taken_loss_ = k; }
+  /// How many there were.
+  std::size_t losses() const { return seen_losses_; }
   Var infer(const std::function<Var()>& block) override;
 
   /// Cotangents, of `weight` times the loss, of everything the loss depends on. Once: Error for a second time.
@@ -130,6 +135,8 @@ class Fp64Tape final : public Tape {
   std::vector<std::pair<int, std::string>> trained_;
   bool takes_parameters_ = false;
   std::vector<std::pair<int, double>> losses_;
+  std::optional<std::size_t> taken_loss_ = {};
+  std::size_t seen_losses_ = 0;
   std::map<std::string, int> counts_;
   bool keep_gradients_ = false, freed_ = false, inferring_ = false;
   std::map<std::string, std::vector<double>>* by_input_ = nullptr;  ///< while a derivative is traced

@@ -3,6 +3,7 @@
 #include "checks/train/checkpoint.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -50,10 +51,18 @@ std::string recipe_of(const Trainer& trainer) {
   if (c.is_fused()) out += " fused true";
   if (c.weights != Weights::fp32) out += std::string(" weights ") + name(c.weights);
   if (c.moments) out += std::string(" moments ") + name(*c.moments);
+  if (c.second_moment) out += std::string(" second_moment ") + name(*c.second_moment);
   if (o.keep_low_precision_grads) out += " keep_low_precision_grads true";
   if (!o.rule.schedule.empty() && o.rule.schedule != "constant") out += " lr_schedule " + o.rule.schedule;
   if (o.rule.ranks > 1)
     out += fmt::format(" ranks {} {}", o.rule.ranks, str(o.reduce)) + (o.sharding.on ? " sharded true" : "");
+  for (std::size_t k = 1; k < o.rule.optimizers(); ++k) {
+    const OptimizerChoice other = o.rule.choice(k).with_defaults();
+    out += fmt::format(" optimizer{} {},lr={},momentum={},weight_decay={},nesterov={}@{}", k + 1, other.name, other.lr,
+                       other.momentum, other.weight_decay, other.nesterov,
+                       fmt::join(o.rule.further[k - 1].layers, ","));
+  }
+  if (o.rule.backward_each) out += " backward each";
   if (o.rule.grad_penalty > 0) out += fmt::format(" grad_penalty {}", o.rule.grad_penalty);
   if (o.shadows.carried && o.spread_seeds != TrainOptions().spread_seeds)
     out += fmt::format(" spread_seeds {}", std::max(1, o.spread_seeds));
@@ -97,7 +106,7 @@ Tensor copy(const Tensor& from) {
 }
 
 void put(std::vector<NamedTensor>& out, const std::string& prefix, ParameterSet& parameters,
-         const BlockOptimizer& optimizer) {
+         const OptimizerSet& optimizer) {
   std::size_t index = 0;
   for (const Parameter& parameter : parameters.all()) {
     out.push_back({prefix + "parameter/" + parameter.name, copy(parameter.value)});
@@ -120,7 +129,7 @@ void require_state(const NamedTensor& entry, const std::string& key, const Tenso
 }
 
 void take(const std::vector<NamedTensor>& all, const std::string& prefix, ParameterSet& parameters,
-          BlockOptimizer& optimizer, const std::string& where) {
+          OptimizerSet& optimizer, const std::string& where) {
   std::size_t index = 0;
   for (Parameter& parameter : parameters.all()) {
     const std::string own = prefix + "optimizer/" + parameter.name + "/";
@@ -235,9 +244,9 @@ void take_run(const Entries& file, Trainer& trainer) {
     GradScaler& own = sharded != nullptr ? sharded->scaler(r) : trainer.scaler();
     if (own.is_enabled()) own.load_state_dict(scaler);
     if (sharded != nullptr)
-      take(file.all, rank_prefix(r), sharded->shards(r), sharded->optimizer(r), file.where);
+      take(file.all, rank_prefix(r), sharded->shards(r), sharded->optimizers(r), file.where);
     else
-      take(file.all, "", trainer.parameters(), trainer.optimizer(), file.where);
+      take(file.all, "", trainer.parameters(), trainer.optimizers(), file.where);
   }
 }
 
@@ -254,6 +263,8 @@ std::string checkpoint_bytes(Trainer& trainer) {
       {"trainer/spreads", numbers(trainer.spreads())},
       {"trainer/differences", numbers(trainer.differences())},
       {"trainer/roundings", numbers(trainer.roundings())}};
+  if (const std::vector<int>& of_each = trainer.skips_by_optimizer(); of_each.size() > 1)
+    out.push_back({"trainer/optimizer_skips", numbers({of_each.begin(), of_each.end()})});
   const auto put_compared = [&](const char* key, const std::optional<Compared>& c) {
     if (!c) return;
     out.push_back({key, numbers({static_cast<double>(c->step), c->loss, c->apart})});
@@ -263,11 +274,11 @@ std::string checkpoint_bytes(Trainer& trainer) {
   put_compared(kMost, verdict.most);
   for (const auto& [key, value] : trainer.scaler().state_dict()) out.push_back({"scaler/" + key, numbers({value})});
   if (ShardedRanks* const sharded = trainer.sharded())
-    for (int r = 0; r < sharded->ranks(); ++r) put(out, rank_prefix(r), sharded->shards(r), sharded->optimizer(r));
+    for (int r = 0; r < sharded->ranks(); ++r) put(out, rank_prefix(r), sharded->shards(r), sharded->optimizers(r));
   else
-    put(out, "", trainer.parameters(), trainer.optimizer());
+    put(out, "", trainer.parameters(), trainer.optimizers());
   for (std::size_t k = 0; k < trainer.reference().size(); ++k)
-    put(out, fp64_prefix(k), trainer.reference()[k]->parameters(), *trainer.reference()[k]->optimizer());
+    put(out, fp64_prefix(k), trainer.reference()[k]->parameters(), *trainer.reference()[k]->optimizers());
   return safetensors_bytes(out);
 }
 
@@ -282,13 +293,19 @@ void resume(Trainer& trainer, std::string_view bytes, const std::string& where) 
   for (std::size_t k = 0; k < trainer.reference().size(); ++k) {
     Fp64Run& run = *trainer.reference()[k];
     run.prepare();
-    take(file.all, fp64_prefix(k), run.parameters(), *run.optimizer(), where);
+    take(file.all, fp64_prefix(k), run.parameters(), *run.optimizers(), where);
     run.resume_at(steps);
   }
   std::vector<double> spreads = file.numbers("trainer/spreads"), differences = file.numbers("trainer/differences"),
                       roundings = file.numbers("trainer/roundings");
   const std::optional<Compared> left = file.compared(kLeft), most = file.compared(kMost);
-  trainer.resume_at(steps, skips, std::move(spreads), std::move(differences), std::move(roundings),
+  std::vector<int> skips_of(trainer.optimizers().size(), skips);
+  if (skips_of.size() > 1) {
+    const auto of_each = file.numbers("trainer/optimizer_skips", skips_of.size());
+    for (std::size_t k = 0; k < skips_of.size(); ++k)
+      skips_of[k] = file.steps("trainer/optimizer_skips", of_each[k], steps);
+  }
+  trainer.resume_at(steps, skips, std::move(skips_of), std::move(spreads), std::move(differences), std::move(roundings),
                     {.left = left, .most = most});
 }
 

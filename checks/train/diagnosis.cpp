@@ -54,6 +54,7 @@ Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps) {
     const bool caught = std::find(out.skipped.begin(), out.skipped.end(), fault.step) != out.skipped.end() &&
                         fault.where.phase == Phase::backward;
     if (fault.role == FaultRole::producer && !out.producer && !caught) out.producer = fault;
+    if (fault.role == FaultRole::producer && !out.caught && caught) out.caught = fault;
     if (fault.role == FaultRole::killer && !out.killer) out.killer = fault;
   }
   std::int64_t nonzero = 0, flushed = 0;

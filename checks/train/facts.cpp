@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "checks/models/layers.h"
+#include "checks/train/facts_of_loops.h"
 #include "checks/train/facts_of_runs.h"
 #include "checks/train/graph.h"
 #include "reference/certify/certify.h"
@@ -227,6 +228,7 @@ std::vector<Fact> measured_facts(const std::filesystem::path& data) {
   std::vector<Fact> out = {underflow(), small_update(),   running_sum(), exponential(),
                            division(),  gradcheck_step(), collapse(),    loss_in_fp16()};
   for (Fact& fact : facts_of_runs(data)) out.push_back(std::move(fact));
+  for (Fact& fact : facts_of_loops(data)) out.push_back(std::move(fact));
   out.push_back(multiples_of_eight());
   return out;
 }

@@ -12,12 +12,13 @@ namespace ampcheck::checks::train {
 struct Fact {
   std::string claim;     ///< as it is written
   bool holds = false;    ///< whether the measurement bears it out
+  bool known = true;     ///< false: this machine cannot say
   std::string measured;  ///< numbers, computed when asked for
   std::string
       command;  ///< one line of commands with "; " between them, which shows it; they may write files where they run
 };
 
-/// Every claim, measured now; `data` holds digits and text. The same on every machine but for times.
+/// Every claim, measured now. `data` holds digits and text. The same on every machine but for times.
 std::vector<Fact> measured_facts(const std::filesystem::path& data);
 
 /// A product of [kProductRows, n] by [n, n] on the CPU, the fastest of kProductRounds.

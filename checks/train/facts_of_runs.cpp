@@ -174,7 +174,7 @@ Fact memory_halves(const std::filesystem::path& data) {
   constexpr std::int64_t kManyRows = 4096;
   const auto kilobytes = [&](const char* model, std::int64_t batch) {
     const Net net = make_net({.model = model, .batch = batch, .data = data});
-    const MemoryReport report = memory_of(net, optimizer_of(net, {}), Dtype::fp16, 1);
+    const MemoryReport report = memory_of(net, {.optimizer = optimizer_of(net, {})}, Dtype::fp16, 1);
     return std::pair{static_cast<double>(report.strategies[0].total()) * 1e-3,
                      static_cast<double>(report.strategies[1].total()) * 1e-3};
   };

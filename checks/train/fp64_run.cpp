@@ -17,38 +17,45 @@ void Fp64Run::start_from(ParameterSet& parameters) {
 }
 
 void Fp64Run::prepare() {
-  if (optimizer_) return;
+  if (optimizers_) return;
   if (parameters_.all().empty()) {  // the net says which parameters it has
     models::Fp64Tape tape(values_);
     net_.forward(tape, 0);
     for (const auto& [name, shape] : tape.trained_shapes()) parameters_.set(name, shape, values_.values().at(name));
   }
-  optimizer_ = make_optimizer(rule_.optimizer.in_fp64(), parameters_.pointers());
-  if (const LrFactor factor = make_schedule(rule_.schedule))
-    schedule_ = std::make_unique<LrSchedule>(*optimizer_, factor);
+  optimizers_ = std::make_unique<OptimizerSet>(rule_.in_fp64(), parameters_);
 }
 
 void Fp64Run::resume_at(std::int64_t step) {
   steps_ = step;
-  if (schedule_) schedule_->resume_at(step);  // no step is skipped here
+  optimizers_->resume_at(std::vector<std::int64_t>(optimizers_->size(), step));  // no step is skipped here
 }
 
-double Fp64Run::step() {
-  prepare();
-  for (const Parameter& parameter : parameters_.all()) {
-    const auto values = parameter.value.span<double>();
-    values_.values()[parameter.name].assign(values.begin(), values.end());
-  }
-  parameters_.clear_grads();
-  records_.clear();
-  double loss = 0;
-  grad_norm_ = 0;
-  const double share = 1.0 / rule_.accumulate;
-  const int batches = rule_.accumulate * rule_.ranks;
-  for (int micro = 0; micro < batches; ++micro) {
+namespace {
+
+/// Adds the cotangents of another loss of the same forward pass.
+void add_loss_record(models::StepRecord& sum, const models::StepRecord& more) {
+  const auto add = [](std::vector<double>& to, const std::vector<double>& from) {
+    if (to.empty()) to.assign(from.size(), 0);
+    for (std::size_t i = 0; i < from.size(); ++i) to[i] += from[i];
+  };
+  for (std::size_t i = 0; i < more.cotangents.size(); ++i) add(sum.cotangents[i], more.cotangents[i]);
+  for (const auto& [name, gradient] : more.gradients) add(sum.gradients[name], gradient);
+  sum.loss += more.loss;
+}
+
+}  // namespace
+
+/// Its share of the step's loss. With a backward for each loss: a forward for each too, as a tape goes back once.
+double Fp64Run::run_micro_batch(int micro, int batches, double share) {
+  std::size_t losses = 1;
+  for (std::size_t k = 0; k < losses; ++k) {
     models::Fp64Tape tape(values_);
-    if (micro + 1 == batches) tape.take_parameters();
+    if (rule_.backward_each) tape.take_loss(k);
+    const bool last = micro + 1 == batches && !rule_.backward_each;  // whose parameters nobody reads again
+    if (last) tape.take_parameters();
     net_.forward(tape, steps_ * batches + micro);
+    if (rule_.backward_each) losses = std::max<std::size_t>(1, tape.losses());
     taken_ = tape.trained();
     if (traces_norm_) tape.trace_gradient_norm();
     tape.keep_call_gradients();
@@ -65,9 +72,33 @@ double Fp64Run::step() {
       else
         parameter.grad = std::move(grad);
     });
-    loss += share * tape.record().loss;
-    records_.push_back(tape.take_record());
+    if (!rule_.backward_each) {
+      records_.push_back(tape.take_record());
+      continue;
+    }
+    by_loss_.push_back(tape.take_record());
+    if (k == 0)
+      records_.push_back(by_loss_.back());
+    else
+      add_loss_record(records_.back(), by_loss_.back());
   }
+  return share * records_.back().loss;
+}
+
+double Fp64Run::step() {
+  prepare();
+  for (const Parameter& parameter : parameters_.all()) {
+    const auto values = parameter.value.span<double>();
+    values_.values()[parameter.name].assign(values.begin(), values.end());
+  }
+  parameters_.clear_grads();
+  records_.clear();
+  by_loss_.clear();
+  double loss = 0;
+  grad_norm_ = 0;
+  const double share = 1.0 / rule_.accumulate;
+  const int batches = rule_.accumulate * rule_.ranks;
+  for (int micro = 0; micro < batches; ++micro) loss += run_micro_batch(micro, batches, share);
   if (rule_.ranks > 1) {
     loss /= rule_.ranks;
     grad_norm_ /= rule_.ranks;
@@ -82,8 +113,7 @@ double Fp64Run::step() {
       copy_elements(parameter.grad.view(), kept.view());
     }
   clip(rule_.clip_norm, rule_.clip_value, parameters_.pointers());
-  optimizer_->step();
-  if (schedule_) schedule_->step();
+  optimizers_->step();
   ++steps_;
   return loss;
 }

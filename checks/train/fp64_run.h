@@ -10,24 +10,10 @@
 
 #include "checks/models/fp64_tape.h"
 #include "checks/train/net.h"
-#include "checks/train/optimizer_choice.h"
-#include "checks/train/parameters.h"
+#include "checks/train/optimizer_set.h"
+#include "checks/train/step_rule.h"
 
 namespace ampcheck::checks::train {
-
-/// How a step goes on from its gradients, in every arithmetic.
-struct StepRule {
-  OptimizerChoice optimizer;
-  std::string schedule =
-      {};              ///< of the learning rate, as make_schedule() reads it; it follows the updates, not the steps
-  int accumulate = 1;  ///< micro-batches a step and rank; the loss of each counts 1/accumulate
-  int ranks = 1;  ///< data-parallel: each has its own micro-batches (rank r the r-th of every `ranks`); gradients are
-                  ///< their mean
-  double loss_weight = 1;   ///< the gradient is that of this times the loss
-  double grad_penalty = 0;  ///< this times the 2-norm of the loss's gradient is added to the loss; 0: none
-  double clip_norm = 0;     ///< of all gradients together; 0: not clipped
-  double clip_value = 0;    ///< of each element; 0: not clipped
-};
 
 class Fp64Run {
  public:
@@ -43,6 +29,9 @@ class Fp64Run {
   /// What the micro-batches of the last step met, those of all ranks in turn; their cotangents are of a rank's own
   /// loss.
   const std::vector<models::StepRecord>& records() const { return records_; }
+  /// Of a rule with a backward for each loss: the cotangents of each loss, those of a micro-batch in turn. Empty
+  /// otherwise.
+  const std::vector<models::StepRecord>& records_by_loss() const { return by_loss_; }
   /// Micro-batch `batch` of the last step again, at the weights from before it: its forward on a tape of its own.
   void run_again(int batch, const std::function<void(models::Fp64Tape&)>& use);
   std::int64_t steps() const { return steps_; }
@@ -54,20 +43,20 @@ class Fp64Run {
 
   // For checkpoints.
   ParameterSet& parameters() { return parameters_; }
-  BlockOptimizer* optimizer() { return optimizer_.get(); }
+  OptimizerSet* optimizers() { return optimizers_.get(); }
   void resume_at(std::int64_t step);
   /// Makes parameters and optimizer, which come to be with the first step otherwise.
   void prepare();
 
  private:
+  double run_micro_batch(int micro, int batches, double share);
   Net net_;
   StepRule rule_;
   models::Parameters values_;
   std::vector<std::pair<int, std::string>> taken_;  ///< parameters whose values of this step are in the last record
   ParameterSet parameters_;
-  std::unique_ptr<BlockOptimizer> optimizer_;
-  std::unique_ptr<LrSchedule> schedule_;
-  std::vector<models::StepRecord> records_;
+  std::unique_ptr<OptimizerSet> optimizers_;
+  std::vector<models::StepRecord> records_, by_loss_;
   std::map<std::string, Tensor> unclipped_;  ///< where clipping changes gradients
   std::int64_t steps_ = 0;
   double grad_norm_ = 0;

@@ -148,6 +148,22 @@ std::int64_t Graph::bytes_kept() const {
   return out;
 }
 
+std::int64_t Graph::bytes_for_backward() const {
+  std::map<const void*, std::int64_t> held;
+  const auto hold = [&](const Tensor& tensor) {
+    if (tensor.defined()) held[tensor.data()] = tensor.count() * bytes(tensor.dtype());
+  };
+  for (const Entry& entry : entries_) {
+    if (entry.kind != Entry::Kind::call) continue;
+    for (const auto& [name, tensor] : entry.saved) hold(tensor);
+    for (const auto& [name, id] : entry.call.inputs)
+      if (slots_[at(id)].parameter == nullptr) hold(slots_[at(id)].memory);
+  }
+  std::int64_t out = 0;
+  for (const auto& [address, size] : held) out += size;
+  return out;
+}
+
 bool Graph::finite(int id) {
   Slot& s = slot(id);
   if (!is_float(s.view.dtype)) return true;

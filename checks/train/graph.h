@@ -84,11 +84,15 @@ class Graph final : public models::Tape {
 
   /// The weighted losses so far, in fp32.
   float loss() const { return loss_; }
+  /// Each of them without its weight, in the order in which they were added.
+  std::vector<float> losses() const;
   /// Gradients of `seed` times the losses that were added since the last backward(); if none were, of the same losses
   /// again. Adds those of the parameters to Parameter::grad, as torch's backward() of one loss after another does.
   /// `scale`: the part of the seed that is a loss scale, for events. Once: Error for a second time, unless every time
   /// but the last retains the graph.
   void backward(float seed, double scale, bool retain_graph = false);
+  /// The same of loss k alone.
+  void backward_of(std::size_t k, float seed, double scale, bool retain_graph);
   /// Gradients of `seed` times the losses that a backward() would take now by `inputs`, as tensors of this graph that
   /// depend on what they were computed from (torch's autograd.grad with create_graph); id -1 for an input that the
   /// losses do not depend on. The backwards are the same kernels, with the same bits. backward() then runs their double
@@ -110,6 +114,8 @@ class Graph final : public models::Tape {
   /// Bytes that this graph allocated and holds until backward: every tensor but the parameters, saved tensors among
   /// them.
   std::int64_t bytes_kept() const;
+  /// Of these, what calls keep because a backward may come: inputs, outputs and saved tensors of what needs gradients.
+  std::int64_t bytes_for_backward() const;
 
   /// For tests and reports: the tensors by number, and their gradients after backward().
   std::size_t size() const { return slots_.size(); }
@@ -225,6 +231,7 @@ class Graph final : public models::Tape {
   bool again_ = false, inferring_ = false;
   std::vector<std::pair<int, double>> losses_;
   std::size_t taken_from_ = 0, taken_to_ = 0;  ///< of losses_, by the last backward()
+  std::optional<std::size_t> only_loss_ = {};  ///< that a backward is of
   float loss_ = 0;
   std::int64_t launches_before_ = 0;       ///< of the stream, when the graph began
   double scale_ = 1, gradient_scale_ = 1;  ///< of backward(), of gradients()

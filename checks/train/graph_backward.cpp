@@ -27,6 +27,7 @@ void Graph::require_kept(const char* what) const {
 
 std::span<const std::pair<int, double>> Graph::losses_to_take() const {
   const std::span<const std::pair<int, double>> all = losses_;
+  if (only_loss_) return all.subspan(*only_loss_, 1);
   if (all.size() > taken_to_) return all.subspan(taken_to_);
   return all.subspan(taken_from_);
 }
@@ -287,7 +288,7 @@ void Graph::backward(float seed_value, double scale, bool retain_graph) {
   }
   for (const auto& [id, weight] : losses_to_take())
     if (slot(id).needs_grad) add_grad(id, seed_of(slot(id).view, seed_value * static_cast<float>(weight)));
-  taken_from_ = losses_.size() - losses_to_take().size();
+  taken_from_ = only_loss_ ? *only_loss_ : losses_.size() - losses_to_take().size();
   taken_to_ = losses_.size();
   for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
     using enum Entry::Kind;
@@ -328,6 +329,19 @@ void Graph::backward(float seed_value, double scale, bool retain_graph) {
     else
       add_to_parameter(id, s.grad);
   }
+}
+
+void Graph::backward_of(std::size_t k, float seed_value, double scale, bool retain_graph) {
+  only_loss_ = k;
+  backward(seed_value, scale, retain_graph);
+  only_loss_.reset();
+}
+
+std::vector<float> Graph::losses() const {
+  wait();
+  std::vector<float> out;
+  for (const auto& [id, weight] : losses_) out.push_back(static_cast<float>(to_doubles(slots_[at(id)].view).front()));
+  return out;
 }
 
 std::vector<models::Var> Graph::parameter_vars() const {

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <optional>
 
 #include "checks/train/graph_entry.h"
+#include "checks/train/optimizer_set.h"
 #include "src/amp/autocast.h"
 
 namespace ampcheck::checks::train {
@@ -52,14 +54,14 @@ std::int64_t bytes_of(const Tensor& tensor) { return tensor.defined() ? tensor.c
 /// moments yet.
 class Measured {
  public:
-  Measured(const Net& net, const OptimizerChoice& choice, const Plan& plan, std::uint64_t seed)
+  Measured(const Net& net, const StepRule& rule, const Plan& plan, std::uint64_t seed)
       : net_(net),
         plan_(plan),
-        choice_(choice),
+        rule_(rule),
         parameters_(net.name, seed, plan.weights == Weights::fp32 ? Dtype::fp32 : *plan.autocast) {
-    choice_.weights = plan.weights;
-    choice_.moments = plan.moments;
-    choice_.fused |= plan.keep_gradients;
+    rule_.optimizer.weights = plan.weights;
+    rule_.optimizer.moments = plan.moments;
+    rule_.optimizer.fused |= plan.keep_gradients;
     use.strategy = plan.name;
     const MemoryScope scope(&memory_);
     for (int batch = 0; batch < 2; ++batch) step(batch);
@@ -80,14 +82,14 @@ class Measured {
       use.live_after_forward = memory_.live();
       graph.backward(1, 1);
     }
-    if (!optimizer_) optimizer_ = make_optimizer(choice_, parameters_.pointers());
+    if (!optimizers_) optimizers_ = std::make_unique<OptimizerSet>(rule_, parameters_);
     std::vector<Tensor> low;  // what the fp32 gradients were made of
     for (Parameter* p : parameters_.pointers()) {
       if (!plan_.upcast_at_once || !p->grad.defined() || p->grad.dtype() == Dtype::fp32) continue;
       low.push_back(p->grad);
       p->grad = converted(p->grad.view(), Dtype::fp32);
     }
-    optimizer_->step();
+    optimizers_->step();
     count(low);
   }
 
@@ -100,7 +102,7 @@ class Measured {
     for (const Parameter& p : parameters_.all()) {
       use.weights += bytes_of(p.value);
       use.gradients += bytes_of(p.grad);
-      for (const auto& [key, tensor] : optimizer_->state(index))
+      for (const auto& [key, tensor] : optimizers_->state(index))
         (key == "master_param" ? use.masters : use.moments) += bytes_of(tensor);
       ++index;
     }
@@ -108,16 +110,28 @@ class Measured {
 
   const Net& net_;
   const Plan& plan_;
-  OptimizerChoice choice_;
+  StepRule rule_;
   CountedMemory memory_;
   ParameterSet parameters_;
   models::Recordings recordings_;
-  std::unique_ptr<BlockOptimizer> optimizer_;
+  std::unique_ptr<OptimizerSet> optimizers_;
 };
 
 }  // namespace
 
-MemoryReport memory_of(const Net& net, const OptimizerChoice& choice, Dtype low, std::uint64_t seed) {
+ChunkedUpdate chunked_update(std::int64_t parameters, double share, Dtype low) {
+  ChunkedUpdate out;
+  out.parameters = parameters;
+  out.chunk = std::clamp<std::int64_t>(std::llround(std::ceil(share * static_cast<double>(parameters) * (1 - 0x1p-50))), 1,
+                                       parameters);
+  out.updates = (parameters + out.chunk - 1) / out.chunk;
+  out.in_fp32 = parameters * bytes(Dtype::fp32);
+  out.in_low = parameters * bytes(low);
+  out.widened = out.chunk * bytes(Dtype::fp32);
+  return out;
+}
+
+MemoryReport memory_of(const Net& net, const StepRule& rule, Dtype low, std::uint64_t seed) {
   const std::string type = name(low), kept = type + " weights, fp32 masters, " + type + " gradients";
   const std::vector<Plan> plans = {
       {.name = "fp32"},
@@ -128,7 +142,7 @@ MemoryReport memory_of(const Net& net, const OptimizerChoice& choice, Dtype low,
       {.name = kept + " and moments", .autocast = low, .weights = Weights::master, .moments = low},
       {.name = type + " throughout", .autocast = low, .weights = Weights::low, .moments = low}};
   MemoryReport report;
-  for (const Plan& plan : plans) report.strategies.push_back(Measured(net, choice, plan, seed).use);
+  for (const Plan& plan : plans) report.strategies.push_back(Measured(net, rule, plan, seed).use);
   report.parameters = report.strategies.front().weights / bytes(Dtype::fp32);
   return report;
 }

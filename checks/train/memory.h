@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "checks/train/net.h"
-#include "checks/train/optimizer_choice.h"
+#include "checks/train/step_rule.h"
 
 namespace ampcheck::checks::train {
 
@@ -29,10 +29,21 @@ struct MemoryReport {
   std::vector<MemoryUse> strategies;
 };
 
+/// Gradients in 16 bits, of which an update widens a share to fp32 at a time.
+struct ChunkedUpdate {
+  std::int64_t parameters = 0, chunk = 0;  ///< chunk: of the largest, elements
+  std::int64_t updates = 1;                ///< in a step, one after the other
+  std::int64_t in_fp32 = 0, in_low = 0;    ///< bytes of all gradients
+  std::int64_t widened = 0;                ///< of a chunk in fp32
+  std::int64_t together() const { return in_low + widened; }
+};
+/// `share`: above 0, up to 1.
+ChunkedUpdate chunked_update(std::int64_t parameters, double share, Dtype low);
+
 /// Runs two steps of the net by each strategy and counts the second: fp32; autocast with fp32 weights; so with
 /// gradients kept in 16 bits; low-precision weights with fp32 masters, gradients kept in 16 bits and upcast for the
 /// update, all of them or a chunk at a time as BlockOptimizer does (its chunk, 256 elements a thread, is not counted);
 /// the same with moments in 16 bits; low precision throughout.
-MemoryReport memory_of(const Net& net, const OptimizerChoice& optimizer, Dtype low, std::uint64_t seed);
+MemoryReport memory_of(const Net& net, const StepRule& rule, Dtype low, std::uint64_t seed);
 
 }  // namespace ampcheck::checks::train

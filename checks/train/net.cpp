@@ -35,8 +35,9 @@ std::string batch_setting(std::int64_t size) { return " batch " + std::to_string
 
 Net mlp(const NetOptions& options) {
   const std::string loss = options.loss.empty() ? "cross_entropy" : options.loss;
-  const bool mse = loss == "mse";
-  if (!mse && loss != "cross_entropy") throw Error("[train] loss, got '" + loss + "', want cross_entropy or mse");
+  const std::vector<LossChoice> losses = read_losses(loss);
+  for (const LossChoice& l : losses)
+    if (!l.layer.empty()) throw Error("[train] loss, got '" + l.text + "' for mlp, want one of its output, without @");
   const std::int64_t size = options.batch > 0 ? options.batch : 64;
   const auto digits = std::make_shared<const Digits>(read_digits(options.data));
   const auto forward = [=](Tape& t, std::int64_t batch) {
@@ -44,9 +45,13 @@ Net mlp(const NetOptions& options) {
     Var h = t.data({size, kPixels}, rows.pixels);
     h = unary(t, "relu", linear(t, "layer0", h, 64));
     h = unary(t, "relu", linear(t, "layer1", h, 64));
-    add_class_loss(t, linear(t, "layer2", h, kDigitClasses), rows.classes, mse);
+    h = linear(t, "layer2", h, kDigitClasses);
+    for (const LossChoice& l : losses) add_class_loss(t, h, rows.classes, l);
   };
-  return {"mlp", 0.1, 0.9, forward, "loss " + loss + batch_setting(size)};
+  Net out{"mlp", 0.1, 0.9, forward, "loss " + loss + batch_setting(size)};
+  for (const LossChoice& l : losses)
+    if (losses.size() > 1) out.losses.push_back(l.text);
+  return out;
 }
 
 Net conv(const NetOptions& options) {
@@ -105,16 +110,16 @@ Digits digits_batch(const Digits& all, std::int64_t batch, std::int64_t size) {
   return out;
 }
 
-void add_class_loss(Tape& t, Var logits, const std::vector<double>& classes, bool mse) {
+void add_class_loss(Tape& t, Var logits, const std::vector<double>& classes, const LossChoice& loss) {
   const std::int64_t rows = t.shape(logits)[0], columns = t.shape(logits)[1];
-  if (!mse) {
+  if (!loss.mse) {
     const Var losses = t.call("cross_entropy", {{"x", logits}, {"target", t.data({rows}, classes)}});
-    return t.add_loss(mean_all(t, losses), 1);
+    return t.add_loss(mean_all(t, losses), loss.weight);
   }
   std::vector<double> one_hot(static_cast<std::size_t>(rows * columns), 0.0);
   for (std::size_t i = 0; i < classes.size(); ++i)
     one_hot[i * static_cast<std::size_t>(columns) + static_cast<std::size_t>(classes[i])] = 1;
-  t.add_loss(t.call("mse_loss", {{"x", logits}, {"target", t.data({rows, columns}, std::move(one_hot))}}), 1);
+  t.add_loss(t.call("mse_loss", {{"x", logits}, {"target", t.data({rows, columns}, std::move(one_hot))}}), loss.weight);
 }
 
 std::span<const NetInfo> nets() { return kNets; }

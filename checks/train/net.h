@@ -12,12 +12,13 @@
 #include "checks/define/op_def.h"
 #include "checks/models/real_data.h"
 #include "checks/models/tape.h"
+#include "checks/train/losses.h"
 
 namespace ampcheck::checks::train {
 
 struct NetOptions {
   std::string model = "mlp";
-  std::string loss = {};       ///< mlp, and a net of digits: cross_entropy or mse; empty: the model's own
+  std::string loss = {};       ///< mlp, and a net of digits: as read_losses() reads it; empty: the model's own
   std::int64_t batch = 0;      ///< rows, images or passages; 0: the model's own
   std::int64_t width = 0;      ///< tutorial: of its layers; 0: 4096 as in the tutorial
   std::uint64_t seed = 1;      ///< of generated data
@@ -37,6 +38,7 @@ struct Net {
   std::string settings = {};  ///< "loss mse batch 64": what it was made with, which checkpoints of it have in common
   std::string layers = {};    ///< of a user's own net: the same
   std::vector<const OpDef*> own_ops = {};  ///< of libraries
+  std::vector<std::string> losses = {};    ///< as they were asked for, where they are several
 };
 
 inline constexpr std::int64_t kDigitClasses = 10;
@@ -44,7 +46,7 @@ inline constexpr std::int64_t kDigitClasses = 10;
 models::Digits digits_batch(const models::Digits& all, std::int64_t batch, std::int64_t size);
 /// Adds the loss of logits [rows, columns] against classes from 0 to columns - 1: mean of the cross-entropies, or MSE
 /// against one-hot rows.
-void add_class_loss(models::Tape& tape, models::Var logits, const std::vector<double>& classes, bool mse);
+void add_class_loss(models::Tape& tape, models::Var logits, const std::vector<double>& classes, const LossChoice& loss);
 
 std::span<const NetInfo> nets();
 /// Error for an unknown model or loss; EnvironmentError if its data is not there.

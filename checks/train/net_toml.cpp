@@ -32,7 +32,7 @@ constexpr std::int64_t kMostExtent = 1 << 20;
 
 struct Layer {
   int kind = 0;  ///< in kTypes
-  std::string name, of;
+  std::string name, of, from;
   std::int64_t outputs = 0, heads = 1;
   std::optional<Dtype> autocast, cast_inputs;  ///< autocast: of a region of its own; fp32: off
   bool no_grad = false;
@@ -111,7 +111,7 @@ std::vector<std::pair<std::string, double>> read_attributes(const TomlFile& file
 Layer read_layer(const TomlFile& file, const TomlNode& node, const std::vector<Layer>& before) {
   const TomlSection section(file, node, "layer",
                             {"type", "name", "outputs", "heads", "of", "op", "library", "attributes", "cast_inputs",
-                             "autocast", "no_grad", "recompute"});
+                             "autocast", "no_grad", "recompute", "from"});
   Layer layer;
   layer.place = node.place;
   const std::optional<int> kind = section.choice("type", kTypes);
@@ -148,6 +148,9 @@ Layer read_layer(const TomlFile& file, const TomlNode& node, const std::vector<L
     if (!l.name.empty()) names.push_back(l.name);
   if (!layer.name.empty() && std::find(names.begin(), names.end(), layer.name) != names.end())
     section.fail("name", "got '" + layer.name + "' again, want another name for each layer");
+  if (section.find("from") != nullptr && names.empty())
+    section.fail("from", "got it where no layer before it has a name, want one before it, with a name");
+  if (const std::optional<int> from = section.choice("from", names)) layer.from = names[static_cast<std::size_t>(*from)];
   if (layer.type() != "add" && layer.type() != "mul") return layer;
   if (names.empty())
     section.fail("of", "got a layer of type " + layer.type() +
@@ -164,12 +167,25 @@ struct Data {
   std::shared_ptr<const Digits> digits;
   std::shared_ptr<const Text> text;
   std::int64_t rows = 0, width = 0;
-  bool images = false, mse = false;
+  bool images = false;
+  std::vector<LossChoice> losses;
   std::uint64_t seed = 1;
   std::int64_t classes() const {
     return kind == Kind::digits ? kDigitClasses : kind == Kind::text ? text->vocabulary : width;
   }
 };
+
+void require_loss(const TomlSection& root, const std::vector<Layer>& layers, const Data& data, const LossChoice& loss) {
+  if (data.kind == Data::Kind::text && loss.mse) root.fail("data", "got text with loss mse, want cross_entropy");
+  if (data.kind == Data::Kind::random && !loss.mse)
+    root.fail("data", "got random with loss " + loss.text + ", want mse");
+  std::vector<std::string> names;
+  for (const Layer& l : layers)
+    if (!l.name.empty()) names.push_back(l.name);
+  if (!loss.layer.empty() && std::find(names.begin(), names.end(), loss.layer) == names.end())
+    throw Error("[train] loss '" + loss.text + "', got no layer '" + loss.layer + "'" + did_you_mean(loss.layer, names) +
+                ", want a layer's name");
+}
 
 Data read_data(const TomlSection& root, const std::vector<Layer>& layers, const NetOptions& options,
                const std::string& folder) {
@@ -177,13 +193,12 @@ Data read_data(const TomlSection& root, const std::vector<Layer>& layers, const 
   const int kind = root.choice("data", {"digits", "text", "random"}).value_or(0);
   out.kind = static_cast<Data::Kind>(kind);
   out.seed = options.seed;
-  out.mse = options.loss == "mse" || out.kind == Data::Kind::random;
+  out.losses = read_losses(options.loss);
+  if (out.losses.empty()) out.losses.push_back({.mse = out.kind == Data::Kind::random, .text = ""});
+  for (const LossChoice& loss : out.losses) require_loss(root, layers, out, loss);
   out.images = layers.front().type() == "conv2d";
   if (out.kind == Data::Kind::digits) out.digits = std::make_shared<const Digits>(read_digits(find_data(folder)));
   if (out.kind == Data::Kind::text) out.text = std::make_shared<const Text>(read_text(find_data(folder)));
-  if (out.kind == Data::Kind::text && out.mse) root.fail("data", "got text with loss mse, want cross_entropy");
-  if (out.kind == Data::Kind::random && !options.loss.empty() && options.loss != "mse")
-    root.fail("data", "got random with loss " + options.loss + ", want mse");
   if (out.kind != Data::Kind::random && root.find("width") != nullptr)
     root.fail("width", "got it without data = \"random\", want it with that alone");
   out.width = positive(root, "width", 64);
@@ -282,11 +297,18 @@ Var apply(Tape& t, const Layer& layer, Var x, const Data& data, const std::map<s
   });
 }
 
-/// Inputs of a batch; `target` is what they should give: classes, or numbers.
-Var inputs(Tape& t, const Data& data, const std::string& name, std::int64_t batch, std::vector<double>& target) {
+/// What a batch should give.
+struct Targets {
+  std::vector<double> of_data, pixels;
+};
+
+/// Inputs of a batch, with what they should give: classes, or numbers.
+Var inputs(Tape& t, const Data& data, const std::string& name, std::int64_t batch, Targets& targets) {
+  std::vector<double>& target = targets.of_data;
   if (data.kind == Data::Kind::digits) {
     Digits rows = digits_batch(*data.digits, batch, data.rows);
     target = std::move(rows.classes);
+    targets.pixels = rows.pixels;
     return t.data(data.images ? Shape{data.rows, 1, 8, 8} : Shape{data.rows, 64}, std::move(rows.pixels));
   }
   std::vector<double> x;
@@ -308,14 +330,20 @@ Var inputs(Tape& t, const Data& data, const std::string& name, std::int64_t batc
   return t.data({data.rows, data.width}, std::move(x));
 }
 
-void add_loss(Tape& t, const Data& data, Var y, std::vector<double> target) {
-  const Shape want{data.kind == Data::Kind::text ? data.rows * kTime : data.rows, data.classes()};
-  if (!(t.shape(y) == want))
-    throw Error("output, got " + t.shape(y).str() + " from the last layer, want " + want.str());
-  if (data.kind == Data::Kind::random)
-    t.add_loss(t.call("mse_loss", {{"x", y}, {"target", t.data(want, std::move(target))}}), 1);
+void add_loss(Tape& t, const Data& data, Var y, const LossChoice& loss, const Targets& targets) {
+  const std::int64_t rows = data.kind == Data::Kind::text ? data.rows * kTime : data.rows;
+  const Shape want{rows, data.classes()}, pixels{rows, 64};
+  const bool rebuilds = data.kind == Data::Kind::digits && loss.mse && t.shape(y) == pixels;  // an autoencoder
+  if (!rebuilds && !(t.shape(y) == want))
+    throw Error("output, got " + t.shape(y).str() + " from " +
+                (loss.layer.empty() ? std::string("the last layer") : "layer '" + loss.layer + "'") + ", want " +
+                want.str() +
+                (data.kind == Data::Kind::digits && loss.mse ? ", or " + pixels.str() + ", the images" : ""));
+  if (rebuilds || data.kind == Data::Kind::random)
+    t.add_loss(t.call("mse_loss", {{"x", y}, {"target", t.data(t.shape(y), rebuilds ? targets.pixels : targets.of_data)}}),
+               loss.weight);
   else
-    add_class_loss(t, y, target, data.mse);
+    add_class_loss(t, y, targets.of_data, loss);
 }
 
 }  // namespace
@@ -330,11 +358,15 @@ Net read_net(const TomlFile& file, const NetOptions& options, const std::string&
   Net net;
   net.name = root.text("name").value_or("net");
   const Data data = read_data(root, layers, options, folder);
-  net.settings = std::string("loss ") + (data.mse ? "mse" : "cross_entropy") + " batch " + std::to_string(data.rows);
+  std::string losses = options.loss;
+  if (losses.empty()) losses = data.losses.front().mse ? "mse" : "cross_entropy";
+  net.settings = "loss " + losses + " batch " + std::to_string(data.rows);
+  for (const LossChoice& loss : data.losses)
+    if (data.losses.size() > 1) net.losses.push_back(loss.text);
   net.layers = std::to_string(static_cast<int>(data.kind)) + "," + std::to_string(data.width);
   for (const Layer& l : layers) {
     net.layers += " " + l.type() + ":" + l.name + ":" + l.of + ":" + std::to_string(l.outputs) + ":" +
-                  std::to_string(l.heads) + (l.no_grad ? ":no_grad" : "");
+                  std::to_string(l.heads) + (l.no_grad ? ":no_grad" : "") + (l.from.empty() ? "" : ":from=" + l.from);
     if (l.recompute) net.layers += *l.recompute == 0 ? ":recompute" : ":recompute=without_autocast";
     if (l.autocast) net.layers += std::string(":autocast=") + ampcheck::name(*l.autocast);
     if (l.op == nullptr) continue;
@@ -345,17 +377,19 @@ Net read_net(const TomlFile& file, const NetOptions& options, const std::string&
       net.own_ops.push_back(l.op);
   }
   net.forward = [=, path = file.path(), name = net.name](Tape& t, std::int64_t batch) {
-    std::vector<double> target;
-    Var x = inputs(t, data, name, batch, target);
+    Targets targets;
+    Var x = inputs(t, data, name, batch, targets);
     std::map<std::string, Var> named;
     const Layer* at = nullptr;
     try {
       for (const Layer& layer : layers) {
         at = &layer;
+        if (!layer.from.empty()) x = named.at(layer.from);
         x = apply(t, layer, x, data, named);
         if (!layer.name.empty()) named[layer.name] = x;
       }
-      add_loss(t, data, x, std::move(target));
+      for (const LossChoice& loss : data.losses)
+        add_loss(t, data, loss.layer.empty() ? x : named.at(loss.layer), loss, targets);
     } catch (const EnvironmentError&) {
       throw;
     } catch (const KernelError&) {

@@ -7,6 +7,7 @@
 //   type = "linear"
 //   outputs = 64              of linear, conv2d, embedding; linear: as many as there are classes unless given
 //   name = "hidden"           unless given, those with weights are layer0, layer1, ...
+//   from = "hidden"           reads that layer's output in place of the one before it
 //   autocast = "off"          a region of autocast for this layer: off, fp16 or bf16; off: its input is widened to fp32
 //   first no_grad = true            the layer and what comes before it alone gets no gradient
 // Types: linear, conv2d (3x3, padding 1), max_pool2d (2x2), flatten, embedding (first, of text), attention (causal;

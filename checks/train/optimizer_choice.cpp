@@ -20,6 +20,7 @@ Options common(const OptimizerChoice& choice) {
   out.fused = choice.is_fused();
   out.master_weights = choice.weights == Weights::master;
   out.moments = choice.moments;
+  out.second_moment = choice.second_moment;
   if (choice.lr >= 0) out.lr = choice.lr;
   if (choice.weight_decay >= 0) out.weight_decay = choice.weight_decay;
   return out;
@@ -68,6 +69,7 @@ OptimizerChoice OptimizerChoice::in_fp64() const {
   out.fused = false;
   out.weights = Weights::fp32;
   out.moments.reset();
+  out.second_moment.reset();
   return out;
 }
 

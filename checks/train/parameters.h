@@ -30,6 +30,7 @@ class ParameterSet {
 
   Dtype dtype() const { return dtype_; }
   std::deque<Parameter>& all() { return all_; }
+  const std::deque<Parameter>& all() const { return all_; }
   std::vector<Parameter*> pointers();
   void clear_grads();
   /// Adds to the gradient, rounded to its dtype; the first one becomes it.

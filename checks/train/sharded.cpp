@@ -31,20 +31,13 @@ struct ShardedRanks::Rank {
   Rank(const StepRule& rule, Dtype weights, const GradScalerOptions& options, AllReduceSum sum)
       : parameters("shard", 0, weights),
         scaler(options, std::move(sum)),
-        choice(rule.optimizer),
-        schedule_text(rule.schedule) {}
+        step_rule(rule) {}
   /// Once it has its parameters.
-  void prepare() {
-    optimizer = make_optimizer(choice, parameters.pointers());
-    if (const LrFactor factor = make_schedule(schedule_text))
-      schedule = std::make_unique<LrSchedule>(*optimizer, factor);
-  }
+  void prepare() { optimizers = std::make_unique<OptimizerSet>(step_rule, parameters); }
   ParameterSet parameters;  ///< the shards, of one dimension
   ShardedGradScaler scaler;
-  OptimizerChoice choice;
-  std::string schedule_text;
-  std::unique_ptr<BlockOptimizer> optimizer;
-  std::unique_ptr<LrSchedule> schedule;
+  StepRule step_rule;
+  std::unique_ptr<OptimizerSet> optimizers;
   bool stepped = true;
 };
 
@@ -84,7 +77,7 @@ ShardedRanks::~ShardedRanks() = default;
 
 ParameterSet& ShardedRanks::shards(int rank) { return ranks_[static_cast<std::size_t>(rank)]->parameters; }
 GradScaler& ShardedRanks::scaler(int rank) { return ranks_[static_cast<std::size_t>(rank)]->scaler; }
-BlockOptimizer& ShardedRanks::optimizer(int rank) { return *ranks_[static_cast<std::size_t>(rank)]->optimizer; }
+OptimizerSet& ShardedRanks::optimizers(int rank) { return *ranks_[static_cast<std::size_t>(rank)]->optimizers; }
 
 void ShardedRanks::copy(bool gradients, bool to_whole) {
   for (Parameter& whole : whole_.all())
@@ -131,7 +124,7 @@ void ShardedRanks::on_every_rank(const std::function<void(Rank&)>& work) {
 }
 
 void ShardedRanks::unscale() {
-  on_every_rank([](Rank& rank) { rank.scaler.unscale_(*rank.optimizer); });
+  on_every_rank([](Rank& rank) { rank.optimizers->unscale(rank.scaler); });
 }
 
 std::optional<Clipping> ShardedRanks::clip() {
@@ -143,34 +136,36 @@ std::optional<Clipping> ShardedRanks::clip() {
 
 int ShardedRanks::step() {
   on_every_rank([](Rank& rank) {
-    const std::int64_t before = rank.optimizer->updates();
-    rank.scaler.step(*rank.optimizer);
+    rank.optimizers->step(rank.scaler);
     rank.scaler.update();
-    rank.stepped = rank.optimizer->updates() > before;
-    if (rank.schedule) rank.schedule->step();
+    rank.stepped = true;
+    for (std::size_t k = 0; k < rank.optimizers->size(); ++k) rank.stepped &= rank.optimizers->stepped(k);
   });
   return static_cast<int>(std::count_if(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->stepped; }));
 }
 
-void ShardedRanks::resume_at(std::int64_t updates) {
-  for (const auto& rank : ranks_)
-    if (rank->schedule) rank->schedule->resume_at(updates);
+void ShardedRanks::resume_at(std::span<const std::int64_t> updates) {
+  for (const auto& rank : ranks_) rank->optimizers->resume_at(updates);
+}
+
+bool ShardedRanks::stepped(std::size_t k) const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [&](const auto& rank) { return rank->optimizers->stepped(k); });
 }
 
 UpdateCounts ShardedRanks::counts() const {
   UpdateCounts out;
-  for (const auto& rank : ranks_) out.add(rank->optimizer->counts());
+  for (const auto& rank : ranks_) out.add(rank->optimizers->counts());
   return out;
 }
 
 UpdateCounts ShardedRanks::counts(std::size_t i) const {
   UpdateCounts out;
-  for (const auto& rank : ranks_) out.add(rank->optimizer->counts(i));
+  for (const auto& rank : ranks_) out.add(rank->optimizers->counts(i));
   return out;
 }
 
 void ShardedRanks::reset_counts() {
-  for (const auto& rank : ranks_) rank->optimizer->reset_counts();
+  for (const auto& rank : ranks_) rank->optimizers->reset_counts();
 }
 
 bool ShardedRanks::agree() const {

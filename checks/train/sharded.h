@@ -34,7 +34,7 @@ class ShardedRanks {
   int ranks() const { return static_cast<int>(ranks_.size()); }
   ParameterSet& shards(int rank);
   GradScaler& scaler(int rank);
-  BlockOptimizer& optimizer(int rank);
+  OptimizerSet& optimizers(int rank);
 
   /// All-gather: the shards' values, or their gradients, into the whole tensors.
   void gather_values();
@@ -50,7 +50,9 @@ class ShardedRanks {
   /// The optimizer's step, unless something was found, the scaler's update and the schedule, on every rank. How many
   /// ranks stepped.
   int step();
-  void resume_at(std::int64_t updates);
+  void resume_at(std::span<const std::int64_t> updates);
+  /// Whether optimizer k of every rank moved something in the last step.
+  bool stepped(std::size_t k) const;
   UpdateCounts counts() const;
   /// Of parameter i alone: elements with a gradient, and those of them that stayed what they were.
   UpdateCounts counts(std::size_t i) const;

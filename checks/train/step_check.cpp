@@ -74,13 +74,18 @@ struct StepCheck::Difference {
 
 StepCheck::StepCheck(const StepRule& rule, const ReduceOptions& reduce, Dtype weights)
     : rule_(rule),
-      reduce_(reduce),
-      update_(rule.optimizer.with_defaults(), rule.optimizer.weights == Weights::low ? weights : Dtype::fp32,
-              rule.optimizer.moments.value_or(rule.optimizer.weights == Weights::low ? weights : Dtype::fp32)) {}
+      reduce_(reduce) {
+  const Dtype own = rule.optimizer.weights == Weights::low ? weights : Dtype::fp32;
+  for (std::size_t k = 0; k < rule.optimizers(); ++k)
+    updates_.emplace_back(rule.choice(k).with_defaults(), own, rule.optimizer.first_dtype(own),
+                          rule.optimizer.second_dtype(own));
+  follows_moments_ = bytes(rule.optimizer.first_dtype(own)) < 4 || bytes(rule.optimizer.second_dtype(own)) < 4;
+}
 
 void StepCheck::begin(int step, bool checked) {
   step_ = step;
   checked_ = checked;
+  follows_moments_ &= checked;  // what a step added is not known later
   parts_.clear();
   gradients_.clear();
   before_.clear();
@@ -219,30 +224,31 @@ void StepCheck::clipped(ParameterSet& parameters) {
   }
 }
 
-void StepCheck::before_update(ParameterSet& parameters, const BlockOptimizer& optimizer, double divided_by) {
+void StepCheck::before_update(ParameterSet& parameters, const OptimizerSet& optimizers, double divided_by) {
   if (!checked_) return;
   divided_by_ = divided_by;
   std::size_t index = 0;
   before_.clear();
   for (const Parameter& parameter : parameters.all()) {
-    const OptimizerState& state = optimizer.state(index++);
+    const UpdateRuleBounds& update = updates_[optimizers.of(index)];
+    const OptimizerState& state = optimizers.state(index++);
     if (!parameter.grad.defined()) continue;
     Before& before = before_[parameter.name];
     const auto master = state.find("master_param");
     before.weights = to_doubles(master != state.end() ? master->second.view() : parameter.value.view());
     before.gradient = to_doubles(parameter.grad.view());
-    for (const char* name : update_.moment_names())
+    for (const char* name : update.moment_names())
       if (const auto moment = state.find(name); moment != state.end() && moment->second.defined())
         before.moments.push_back(to_doubles(moment->second.view()));
   }
 }
 
 void StepCheck::compare_weights(const Parameter& parameter, const OptimizerState& state, const Before& before,
-                                double lr, std::int64_t number) {
+                                const UpdateRuleBounds& update, const UpdateMade& made) {
   const auto master = state.find("master_param");
   const std::vector<double> weights =
       to_doubles(master != state.end() ? master->second.view() : parameter.value.view());
-  const std::vector<const char*> names = update_.moment_names();
+  const std::vector<const char*> names = update.moment_names();
   std::vector<std::vector<double>> moments;
   for (const char* name : names) {
     if (const auto moment = state.find(name); moment != state.end()) {
@@ -257,12 +263,18 @@ void StepCheck::compare_weights(const Parameter& parameter, const OptimizerState
   }
   Difference moved;
   std::vector<Difference> kept(moments.size());
+  std::vector<std::vector<double>>* const exact = follows_moments_ ? &exact_moments(parameter.name, before) : nullptr;
   const Arithmetic fp32(Dtype::fp32);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     UpdateInput input{before.weights[i], {before.gradient[i], 0}, {}};
     if (divided_by_ != 1) input.gradient = fp32.multiply(input.gradient, fp32.number(1 / divided_by_));
     for (const std::vector<double>& moment : before.moments) input.moments.push_back(moment[i]);
-    const UpdateResult want = update_(input, lr, number);
+    const UpdateResult want = update(input, made.lr, made.number);
+    if (exact != nullptr) {
+      for (std::size_t k = 0; k < moments.size() && made.number > 1; ++k) input.moments[k] = (*exact)[k][i];
+      const UpdateResult kept_exactly = update(input, made.lr, made.number);
+      for (std::size_t k = 0; k < moments.size(); ++k) (*exact)[k][i] = kept_exactly.moments[k].value;
+    }
     moved.add(weights[i], want.weight);
     for (std::size_t k = 0; k < moments.size() && k < want.moments.size(); ++k)
       kept[k].add(moments[k][i], want.moments[k]);
@@ -279,16 +291,69 @@ void StepCheck::compare_weights(const Parameter& parameter, const OptimizerState
   note(RunCode::update, parameter.name, copied, "copies of fp32 masters are");
 }
 
-void StepCheck::after_update(ParameterSet& parameters, const BlockOptimizer& optimizer, double lr, std::int64_t number,
-                             bool stepped) {
+/// Made as the run's moments are: at its first update, or at the checkpoint that it goes on from.
+std::vector<std::vector<double>>& StepCheck::exact_moments(const std::string& parameter, const Before& before) {
+  const auto [known, is_new] = exact_.try_emplace(parameter);
+  if (is_new) known->second = before.moments;
+  if (known->second.empty())
+    known->second.assign(UpdateInput::kMostMoments, std::vector<double>(before.weights.size()));
+  return known->second;
+}
+
+std::vector<MomentLoss> StepCheck::moment_losses(const ParameterSet& parameters, const OptimizerSet& optimizers) const {
+  std::vector<MomentLoss> out;
+  std::vector<std::vector<double>> ratios;
+  std::vector<double> error2, exact2;
+  std::size_t index = 0;
+  for (const Parameter& parameter : parameters.all()) {
+    const std::size_t at = index++;
+    const auto exact = exact_.find(parameter.name);
+    if (!follows_moments_ || exact == exact_.end()) continue;
+    const std::vector<const char*> names = updates_[optimizers.of(at)].moment_names();
+    for (std::size_t k = 0; k < names.size(); ++k) {
+      const auto state = optimizers.state(at).find(names[k]);
+      if (state == optimizers.state(at).end() || bytes(state->second.dtype()) >= 4) continue;
+      std::size_t of = 0;
+      while (of < out.size() && out[of].name != names[k]) ++of;
+      if (of == out.size()) {
+        out.push_back({names[k], state->second.dtype()});
+        ratios.emplace_back();
+        error2.push_back(0);
+        exact2.push_back(0);
+      }
+      const std::vector<double> stored = to_doubles(state->second.view());
+      for (std::size_t i = 0; i < stored.size(); ++i) {
+        const double want = exact->second[k][i];
+        if (want == 0 || !std::isfinite(want)) continue;
+        ++out[of].elements;
+        out[of].zero += stored[i] == 0;
+        ratios[of].push_back(stored[i] / want);
+        error2[of] += (stored[i] - want) * (stored[i] - want);
+        exact2[of] += want * want;
+      }
+    }
+  }
+  for (std::size_t of = 0; of < out.size(); ++of) {
+    if (ratios[of].empty()) continue;
+    const auto middle = ratios[of].begin() + std::ssize(ratios[of]) / 2;
+    std::nth_element(ratios[of].begin(), middle, ratios[of].end());
+    out[of].median = *middle;
+    out[of].error = std::sqrt(error2[of] / exact2[of]);
+  }
+  return out;
+}
+
+void StepCheck::after_update(ParameterSet& parameters, const OptimizerSet& optimizers,
+                             const std::vector<UpdateMade>& made) {
   if (!checked_) return;
   std::size_t index = 0;
   for (const Parameter& parameter : parameters.all()) {
-    const OptimizerState& state = optimizer.state(index++);
+    const std::size_t owner = optimizers.of(index);
+    const OptimizerState& state = optimizers.state(index++);
     const auto before = before_.find(parameter.name);
     if (before == before_.end()) continue;
-    if (stepped) {
-      compare_weights(parameter, state, before->second, lr, number);
+    if (made[owner].stepped) {
+      compare_weights(parameter, state, before->second, updates_[owner], made[owner]);
       continue;
     }
     const auto master = state.find("master_param");
@@ -299,11 +364,11 @@ void StepCheck::after_update(ParameterSet& parameters, const BlockOptimizer& opt
   }
 }
 
-void StepCheck::skipped(bool stepped, bool found_inf, bool scaler) {
+void StepCheck::skipped(bool stepped, bool found_inf, bool scaler, const std::string& whose) {
   if (!scaler || stepped != found_inf) return;
   for (const RunFinding& f : findings_)
     if (f.code == RunCode::skip) return;
-  findings_.push_back({RunCode::skip, step_, "",
+  findings_.push_back({RunCode::skip, step_, whose,
                        stepped ? "the step was made although a gradient was not finite"
                                : "the step was skipped although every gradient was finite"});
 }

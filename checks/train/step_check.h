@@ -18,6 +18,22 @@
 
 namespace ampcheck::checks::train {
 
+/// What an optimizer did in a step: by the rule its rate and the number of the update, and whether it was made.
+struct UpdateMade {
+  double lr = 0;
+  std::int64_t number = 1;
+  bool stepped = true;
+};
+
+/// What a moment in 16 bits lost since the run began: beside the same averages of the same gradients in fp64.
+struct MomentLoss {
+  std::string name;  ///< torch's: exp_avg, exp_avg_sq, momentum_buffer, ...
+  Dtype dtype = Dtype::fp32;
+  std::int64_t elements = 0, zero = 0;  ///< not zero in fp64; of these, stored as zero
+  double error = 0;                     ///< relative, in the 2-norm
+  double median = 1;                    ///< of the stored ones by those in fp64
+};
+
 class StepCheck {
  public:
   StepCheck(const StepRule& rule, const ReduceOptions& reduce, Dtype weights);
@@ -33,13 +49,15 @@ class StepCheck {
   void unscaled(ParameterSet& parameters, double scale);
   /// After clipping, of a rule that clips.
   void clipped(ParameterSet& parameters);
-  /// Before and after the update of an optimizer: of the whole, or of a rank's shards. `lr`: by the rule.
-  void before_update(ParameterSet& parameters, const BlockOptimizer& optimizer, double divided_by);
-  void after_update(ParameterSet& parameters, const BlockOptimizer& optimizer, double lr, std::int64_t number,
-                    bool stepped);
-  /// Whether the step was rightly made or skipped. `scaler`: one that looks for what is not finite.
-  void skipped(bool stepped, bool found_inf, bool scaler);
+  /// Before and after the update: of the whole, or of a rank's shards. `made`: by optimizer.
+  void before_update(ParameterSet& parameters, const OptimizerSet& optimizers, double divided_by);
+  void after_update(ParameterSet& parameters, const OptimizerSet& optimizers, const std::vector<UpdateMade>& made);
+  /// Whether the step was rightly made or skipped. `scaler`: one that looks for what is not finite; `whose`: of
+  /// several optimizers.
+  void skipped(bool stepped, bool found_inf, bool scaler, const std::string& whose);
 
+  /// Of moments in 16 bits; empty where a step was not checked.
+  std::vector<MomentLoss> moment_losses(const ParameterSet& parameters, const OptimizerSet& optimizers) const;
   /// One of each code, the first.
   const std::vector<RunFinding>& findings() const { return findings_; }
 
@@ -57,18 +75,21 @@ class StepCheck {
   };
   static std::vector<Rounded> sum_of(const Parts& parts);
   std::vector<Rounded> mean_of(const std::map<int, Parts>& ranks) const;
-  void compare_weights(const Parameter& parameter, const OptimizerState& state, const Before& before, double lr,
-                       std::int64_t number);
+  void compare_weights(const Parameter& parameter, const OptimizerState& state, const Before& before,
+                       const UpdateRuleBounds& update, const UpdateMade& made);
   double norm_of_gradients() const;
+  std::vector<std::vector<double>>& exact_moments(const std::string& parameter, const Before& before);
 
   StepRule rule_;
   ReduceOptions reduce_;
-  UpdateRuleBounds update_;
+  std::vector<UpdateRuleBounds> updates_;  ///< by optimizer
   int step_ = 0;
   bool checked_ = false;
   std::map<std::string, std::map<int, Parts>> parts_;     ///< by parameter and rank
   std::map<std::string, std::vector<double>> gradients_;  ///< as they were at the last stage
   std::map<std::string, Before> before_;
+  bool follows_moments_ = false;
+  std::map<std::string, std::vector<std::vector<double>>> exact_;  ///< moments in fp64, by parameter
   double divided_by_ = 1;
   std::vector<RunFinding> findings_;
 };

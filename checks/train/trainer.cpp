@@ -16,29 +16,6 @@ namespace ampcheck::checks::train {
 
 namespace {
 
-/// 2-norm of fp32 values: sums side by side, so that no addition waits for the one before.
-double norm_of(std::span<const float> values) {
-  constexpr std::size_t kSums = 16;
-  double sums[kSums] = {};
-  std::size_t i = 0;
-  for (; i + kSums <= values.size(); i += kSums)
-    for (std::size_t k = 0; k < kSums; ++k)
-      sums[k] += static_cast<double>(values[i + k]) * static_cast<double>(values[i + k]);
-  for (; i < values.size(); ++i) sums[i % kSums] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
-  return std::sqrt(std::accumulate(std::begin(sums), std::end(sums), 0.0));
-}
-
-std::vector<double> grad_norms(ParameterSet& parameters) {
-  std::vector<double> out;
-  for (const Parameter& parameter : parameters.all()) {
-    const Tensor wide = !parameter.grad.defined() || parameter.grad.dtype() == Dtype::fp32
-                            ? parameter.grad
-                            : converted(parameter.grad.view(), Dtype::fp32);
-    out.push_back(wide.defined() ? norm_of(wide.span<float>()) : 0);
-  }
-  return out;
-}
-
 /// Keeps the last kSpreadSteps.
 void keep_last(std::vector<double>& kept, double value) {
   kept.push_back(value);
@@ -76,6 +53,7 @@ struct Trainer::Rank {
   ParameterSet parameters;
   models::Recordings recordings;
   float loss = 0;
+  std::vector<double> losses;
   double grad_norm = 0;
 };
 
@@ -108,6 +86,10 @@ Trainer::Trainer(const TrainOptions& options)
                 (options_.scale_rule ? std::string("scaler ") + options_.scale_rule->name : "one rank") +
                 ", want two ranks or more, and torch's scaler or none");
   options_.rule.optimizer = optimizer_of(net_, options_.rule.optimizer);
+  for (LayerOptimizer& other : options_.rule.further) {
+    if (other.choice.lr < 0) other.choice.lr = options_.rule.optimizer.lr;
+    if (other.choice.weight_decay < 0) other.choice.weight_decay = options_.rule.optimizer.weight_decay;
+  }
   if (options_.shadows.local || options_.shadows.carried || options_.watched)
     watch_ = std::make_unique<Watch>(options_.shadows.local, options_.sampling);
   if (options_.judge != JudgeMode::none) judge_ = std::make_unique<LiveJudge>(options_.judge);
@@ -116,6 +98,10 @@ Trainer::Trainer(const TrainOptions& options)
     step_check_ = std::make_unique<StepCheck>(options_.rule, options_.reduce, weights_dtype(options_));
   if (!options_.shadows.local || !options_.shadows.carried || options_.rule.grad_penalty > 0 || scaled_until_update())
     options_.gradient_errors = 0;
+  if (!options_.rule.backward_each) return;
+  options_.gradient_errors = 0;  // its errors are of one backward
+  if (options_.rule.grad_penalty > 0)
+    throw Error("[train] backward each, got a gradient penalty, want one backward of the sum: the penalty is of that");
 }
 
 bool Trainer::scaled_until_update() const {
@@ -131,7 +117,7 @@ Trainer::~Trainer() = default;
 
 /// A first forward says which parameters the net has.
 void Trainer::prepare() {
-  if (optimizer_ || sharded_) return;
+  if (optimizers_ || sharded_) return;
   models::Recordings recordings;
   GraphOptions once;
   once.stream = stream_.get();
@@ -155,17 +141,17 @@ void Trainer::prepare() {
   if (options_.sharding.on) {
     sharded_ = std::make_unique<ShardedRanks>(parameters_, options_.rule, options_.scaler, options_.sharding);
   } else {
-    optimizer_ = make_optimizer(
-        options_.planted_optimizer ? optimizer_of(net_, *options_.planted_optimizer) : options_.rule.optimizer,
-        parameters_.pointers());
-    if (stream_)
-      optimizer_->set_multi_tensor([stream = stream_.get()](std::span<const TensorUpdate> tensors,
-                                                            const UpdateRule& rule, std::span<UpdateCounts> counts) {
-        kernels::update_at_once(*stream, tensors, rule, counts);
+    StepRule rule = options_.rule;
+    if (options_.planted_optimizer) rule.optimizer = optimizer_of(net_, *options_.planted_optimizer);
+    optimizers_ = std::make_unique<OptimizerSet>(rule, parameters_);
+    for (std::size_t k = 0; stream_ && k < optimizers_->size(); ++k)
+      optimizers_->at(k).set_multi_tensor([stream = stream_.get()](std::span<const TensorUpdate> tensors,
+                                                                   const UpdateRule& update,
+                                                                   std::span<UpdateCounts> counts) {
+        kernels::update_at_once(*stream, tensors, update, counts);
       });
-    if (const LrFactor factor = make_schedule(options_.rule.schedule))
-      schedule_ = std::make_unique<LrSchedule>(*optimizer_, factor);
   }
+  skips_of_.assign(options_.rule.optimizers(), 0);
   for (int rank = 0; rank < options_.rule.ranks; ++rank) {
     ranks_.push_back(std::make_unique<Rank>(net_.name, options_.seed));
     ranks_.back()->parameters.share_values(parameters_);
@@ -176,19 +162,20 @@ void Trainer::prepare() {
   reference_.front()->start_from(parameters_);
 }
 
-void Trainer::resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences,
+void Trainer::resume_at(int step, int skips, std::vector<int> skips_of, std::vector<double> spreads, std::vector<double> differences,
                         std::vector<double> roundings, Verdict verdict) {
   step_ = step;
   skips_ = skips;
+  skips_of_ = std::move(skips_of);
   spreads_ = std::move(spreads);
   differences_ = std::move(differences);
   roundings_ = std::move(roundings);
   verdict_ = std::move(verdict);
-  if (schedule_) schedule_->resume_at(step - skips);  // as many updates as that
-  if (sharded_) {
-    sharded_->resume_at(step - skips);
-    sharded_->gather_values();
-  }
+  std::vector<std::int64_t> updates;
+  for (const int skipped : skips_of_) updates.push_back(step - skipped);
+  if (!sharded_) return optimizers_->resume_at(updates);
+  sharded_->resume_at(updates);
+  sharded_->gather_values();
 }
 
 bool Trainer::compares() const {
@@ -199,7 +186,8 @@ void Trainer::run_fp64(StepResult& result) {
   if (reference_.empty()) return;
   std::vector<double> losses(reference_.size());
   const bool traced = compares();
-  reference_.front()->trace_gradient_norm(traced && options_.shadows.local && options_.rule.grad_penalty <= 0);
+  reference_.front()->trace_gradient_norm(traced && options_.shadows.local && options_.rule.grad_penalty <= 0 &&
+                                          !options_.rule.backward_each);
   apart_.clear();  // before the fp64 run moves its own
   for (const Parameter& parameter : reference_.front()->parameters().all()) {
     if (!traced) break;
@@ -262,6 +250,7 @@ void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
   const int micro_batches = options_.rule.accumulate, ranks = options_.rule.ranks;
   const float share = 1.0f / static_cast<float>(micro_batches);
   rank.loss = 0;
+  rank.losses.clear();
   rank.grad_norm = 0;
   ParameterSet& parameters = ranks > 1 ? rank.parameters : parameters_;
   parameters.clear_grads();
@@ -283,16 +272,36 @@ void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
       rank.grad_norm += static_cast<double>(
           share *
           add_penalty(graph, scale * weight));  // the AMP recipe: the norm of unscaled gradients of the scaled loss
-    graph.backward(scale * share * weight, scale);
+    const std::vector<float> losses = net_.losses.empty() ? std::vector<float>{} : graph.losses();
+    rank.losses.resize(losses.size());
+    for (std::size_t k = 0; k < losses.size(); ++k)
+      rank.losses[k] += static_cast<double>(share) * static_cast<double>(losses[k]);
+    backward(graph, number, index, scale * share * weight, scale, told);
     if (nudge_) continue;
-    if (step_check_ && step_check_->checks()) {
-      if (stream_) stream_->wait();
-      for (const auto& [name, gradient] : graph.parameter_gradients())
-        step_check_->add_part(number, name, gradient.view());
-    }
     plant(Stage::accumulated, parameters);
   }
   if (stream_) stream_->wait();  // from here on the host reads gradients
+}
+
+/// Of the sum of the losses, or of one after the other.
+void Trainer::backward(Graph& graph, int rank, int batch, float seed, double scale, bool told) {
+  const auto check_parts = [&] {
+    if (nudge_ || !step_check_ || !step_check_->checks()) return;
+    if (stream_) stream_->wait();
+    for (const auto& [name, gradient] : graph.parameter_gradients())
+      step_check_->add_part(rank, name, gradient.view());
+  };
+  if (!options_.rule.backward_each) {
+    graph.backward(seed, scale);
+    return check_parts();
+  }
+  const std::size_t losses = graph.losses().size();
+  for (std::size_t k = 0; k < losses; ++k) {
+    if (told && watch_ && !reference_.empty())
+      watch_->of_loss(&reference_.front()->records_by_loss()[static_cast<std::size_t>(batch) * losses + k]);
+    graph.backward_of(k, seed, scale, /*retain_graph=*/k + 1 < losses);
+    check_parts();
+  }
 }
 
 double Trainer::run_micro_batches(StepResult& result) {
@@ -320,6 +329,11 @@ double Trainer::run_micro_batches(StepResult& result) {
   for (const auto& rank : ranks_) {
     loss += rank->loss;
     norm += rank->grad_norm;
+  }
+  for (const auto& rank : ranks_) {
+    result.losses.resize(rank->losses.size());
+    for (std::size_t k = 0; k < rank->losses.size(); ++k)
+      result.losses[k] += rank->losses[k] / static_cast<double>(ranks);
   }
   if (options_.rule.grad_penalty > 0) result.grad_norm = norm / static_cast<double>(ranks);
   if (ranks == 1) return loss;
@@ -371,10 +385,11 @@ void Trainer::reduce_gradients(float scale) {
 void Trainer::tell(Phase phase, const std::vector<bool>& finite_before) {
   if (!watch_) return;
   std::size_t index = 0;
+  const bool moves = phase == Phase::optimizer;
   for (Parameter& parameter : parameters_.all()) {
     const std::size_t at = index++;
     if (!parameter.grad.defined() || !watch_->wants(parameter.name)) continue;
-    const bool moves = phase == Phase::optimizer;
+    if (moves && !stepped(optimizers().of(at))) continue;
     Event event;
     event.step = step_;
     event.phase = phase;
@@ -392,7 +407,7 @@ void Trainer::tell(Phase phase, const std::vector<bool>& finite_before) {
       event.carried = carried;
     }
     if (moves) {
-      const UpdateCounts counts = sharded_ ? sharded_->counts(at) : optimizer_->counts(at);
+      const UpdateCounts counts = sharded_ ? sharded_->counts(at) : optimizers_->counts(at);
       event.intended = counts.with_grad;
       event.stagnant = counts.with_grad_stagnant;
       event.copy_stagnant = counts.copy_stagnant;
@@ -401,44 +416,6 @@ void Trainer::tell(Phase phase, const std::vector<bool>& finite_before) {
     }
     watch_->see(event);
   }
-}
-
-void Trainer::unscale() {
-  for (Parameter* parameter : parameters_.pointers())  // what clips wants them unscaled first, as apex has it: in fp32
-    if (low_gradients() && !scaled_until_update() && parameter->grad.defined() &&
-        parameter->grad.dtype() == Dtype::fp16)
-      parameter->grad = converted(parameter->grad.view(), Dtype::fp32);
-  if (!sharded_) {
-    if (scaler_->is_enabled() && !scaled_until_update()) scaler_->unscale_(*optimizer_);
-    return;
-  }
-  sharded_->scatter_gradients();
-  if (scaled_until_update()) return;  // each rank's optimizer divides, once all ranks agree on what was found
-  sharded_->unscale();
-  sharded_->gather_gradients();  // for norms and the watch alone
-}
-
-std::optional<Clipping> Trainer::clip_gradients() {
-  if (!sharded_) return clip(options_.rule.clip_norm, options_.rule.clip_value, parameters_.pointers());
-  const std::optional<Clipping> clipped = sharded_->clip();
-  if (clipped) sharded_->gather_gradients();
-  return clipped;
-}
-
-/// The update, or its skip, and what the scaler makes of it.
-void Trainer::step_optimizer(StepResult& result) {
-  if (sharded_) {
-    result.stepped = sharded_->step() == sharded_->ranks();
-    result.ranks_disagree = !sharded_->agree();
-    sharded_->gather_values();
-    return;
-  }
-  const MemoryScope scope(stream_.get());  // of the optimizer's state
-  const std::int64_t before = optimizer_->updates();
-  scaler_->step(*optimizer_);
-  scaler_->update();
-  if (schedule_) schedule_->step();
-  result.stepped = optimizer_->updates() > before;
 }
 
 /// Before the gradients of a step: the watch keeps errors in some steps, and everything counts from zero.
@@ -450,7 +427,7 @@ void Trainer::start_counting() {
   if (sharded_)
     sharded_->reset_counts();
   else
-    optimizer_->reset_counts();
+    optimizers_->reset_counts();
 }
 
 /// How far the loss is from the fp64 run's, and what the run's verdict makes of it.
@@ -469,69 +446,6 @@ void Trainer::compare_losses(StepResult& result) {
 bool Trainer::wants_norms() const {
   return options_.norms || watch_ || step_check_ || sharded_ || stream_ || scaler_->is_enabled() ||
          options_.rule.clip_norm > 0 || options_.rule.clip_value > 0;
-}
-
-/// The gradients without their scale, with their norms before and after.
-void Trainer::unscale_gradients(StepResult& result) {
-  const bool norms = wants_norms();
-  if (step_check_) step_check_->summed(parameters_);
-  if (same_weights_) same_weights_->add_gradient(parameters_, result.scale);
-  plant(Stage::summed, parameters_);
-  if (norms) result.scaled_norms = grad_norms(parameters_);
-  unscale();
-  plant(Stage::unscaled, parameters_);
-  const bool divided = scaler().is_enabled() && !scaled_until_update();
-  if (step_check_ && !scaled_until_update()) step_check_->unscaled(parameters_, divided ? result.scale : 1);
-  if (norms)
-    result.norms = scaler().is_enabled() && !scaled_until_update() ? grad_norms(parameters_) : result.scaled_norms;
-  if (scaled_until_update())
-    for (double& norm : result.norms) norm /= result.scale;
-  for (const double norm : result.norms) result.found_inf |= !std::isfinite(norm);
-  if (!watch_ || !watch_->keeps_errors()) return;
-  const double roundoff = (options_.dtype == Dtype::fp32 ? kFp16 : format(options_.dtype)).unit_roundoff();
-  result.gradient_errors =
-      gradient_errors(*reference_.front(), parameters_, {options_.rule, roundoff, watch_->errors(), apart_});
-}
-
-/// Clips, updates, and tells the watch of each.
-void Trainer::update(StepResult& result) {
-  // A norm in fp64 of fp32 elements is finite if they are.
-  const auto finite_of = [](const std::vector<double>& norms) {
-    std::vector<bool> out;
-    for (const double norm : norms) out.push_back(std::isfinite(norm));
-    return out;
-  };
-  std::vector<bool> finite = finite_of(result.norms);
-  if (!scaled_until_update()) tell(Phase::unscale, finite_of(result.scaled_norms));
-  result.clipping = clip_gradients();
-  if (result.clipping) {
-    plant(Stage::clipped, parameters_);
-    if (step_check_) step_check_->clipped(parameters_);
-    tell(Phase::clip);
-    finite.clear();
-  }
-  result.lr = optimizer().lr();
-  if (const OptimizerChoice choice = options_.rule.optimizer.with_defaults();
-      watch_ && choice.weights == Weights::low && choice.weight_decay > 0)
-    result.decay = decay_of(parameters_.pointers(), result.lr, choice.weight_decay);
-  before_update(result.scale);
-  step_optimizer(result);
-  after_update(result);
-  if (result.stepped) tell(Phase::optimizer, finite);
-}
-
-/// What came of the step.
-void Trainer::count(StepResult& result) {
-  skips_ += result.stepped ? 0 : 1;
-  result.skips = skips_;
-  result.scale_after = scaler().get_scale();
-  result.tracker = scaler().get_growth_tracker();
-  const UpdateCounts counts = sharded_ ? sharded_->counts() : optimizer_->counts();
-  if (!wants_norms()) result.found_inf = counts.non_finite > 0;
-  result.updates = counts;
-  if (counts.intended > 0)
-    result.stagnant_share = static_cast<double>(counts.stagnant) / static_cast<double>(counts.intended);
-  count_progress(result);
 }
 
 StepResult Trainer::step() {

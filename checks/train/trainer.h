@@ -94,7 +94,15 @@ struct StepResult {
   std::optional<double> loss_drift;  ///< how far weights that had come apart from the fp64 run's move this step's loss,
                                      ///< to first order; of steps that are looked at, without a penalty
   double scale = 1;                  ///< of this step's backward
-  bool found_inf = false, stepped = true;
+  bool found_inf = false, stepped = true;  ///< stepped: every optimizer
+  /// Of several, each.
+  struct OfOptimizer {
+    bool found_inf = false, stepped = true;
+    int skips = 0;  ///< so far
+    double lr = 0;
+  };
+  std::vector<OfOptimizer> optimizers = {};
+  std::vector<double> losses = {};  ///< of a net that names several, each without its weight
   double scale_after = 1;
   std::int32_t tracker = 0;
   int skips = 0;                ///< so far
@@ -136,6 +144,8 @@ struct Progress {
   };
   std::vector<OfParameter> parameters;
   int steps = 0, skipped = 0, updates = 0;
+  std::vector<int> skipped_by = {};                 ///< of several optimizers, each
+  std::vector<std::string> optimizers = {};         ///< their names
   int finite = 0, fp64_finite = 0, fp64_steps = 0;  ///< losses
   bool norms = false;                               ///< gradients were looked at
 
@@ -158,13 +168,19 @@ class Trainer {
   ParameterSet& parameters() { return parameters_; }
   /// Of the first rank, where every rank has its own.
   GradScaler& scaler() { return sharded_ ? sharded_->scaler(0) : *scaler_; }
-  BlockOptimizer& optimizer() { return sharded_ ? sharded_->optimizer(0) : *optimizer_; }
+  OptimizerSet& optimizers() { return sharded_ ? sharded_->optimizers(0) : *optimizers_; }
+  const OptimizerSet& optimizers() const { return sharded_ ? sharded_->optimizers(0) : *optimizers_; }
   /// Null unless the run is sharded; from prepare() on.
   ShardedRanks* sharded() { return sharded_.get(); }
   Watch* watch() { return watch_.get(); }
   const Watch* watch() const { return watch_.get(); }
   /// Null where steps are not checked.
   const StepCheck* step_check() const { return step_check_.get(); }
+  /// What moments in 16 bits lost; empty where steps are not checked, and of sharded runs.
+  std::vector<MomentLoss> moment_losses() const {
+    return step_check_ && !sharded_ && optimizers_ ? step_check_->moment_losses(parameters_, *optimizers_)
+                                                   : std::vector<MomentLoss>{};
+  }
   /// What is wrong with the run so far: ops, steps, and whether anything was trained.
   std::vector<RunFinding> findings() const;
   /// Null where no op is judged.
@@ -175,12 +191,14 @@ class Trainer {
   /// Makes parameters, optimizer and fp64 runs, which come to be with the first step otherwise.
   void prepare();
   int skips() const { return skips_; }
+  /// Of each optimizer.
+  const std::vector<int>& skips_by_optimizer() const { return skips_of_; }
   const std::vector<double>& spreads() const { return spreads_; }
   const std::vector<double>& differences() const { return differences_; }
   const std::vector<double>& roundings() const { return roundings_; }
   std::vector<std::unique_ptr<Fp64Run>>& reference() { return reference_; }
   const Verdict& verdict() const { return verdict_; }
-  void resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences,
+  void resume_at(int step, int skips, std::vector<int> skips_of, std::vector<double> spreads, std::vector<double> differences,
                  std::vector<double> roundings, Verdict verdict);
 
   /// "none": no region of autocast is open at any call of the net (known from prepare() on); or "cuda", "cpu": whose
@@ -215,8 +233,12 @@ class Trainer {
   void plant(Stage stage, ParameterSet& parameters);
   void before_update(double scale);
   void after_update(const StepResult& result);
-  /// Of the next update, by the rule.
-  double lr_by_rule() const;
+  /// Of the next update of optimizer k, by the rule.
+  double lr_by_rule(std::size_t k) const;
+  void backward(Graph& graph, int rank, int batch, float seed, double scale, bool told);
+  /// Whether optimizer k, on every rank, moved something in this step.
+  bool stepped(std::size_t k) const { return sharded_ ? sharded_->stepped(k) : optimizers_->stepped(k); }
+  void count_optimizers(StepResult& result);
   void count(StepResult& result);
   void count_progress(const StepResult& result);
   std::optional<Clipping> clip_gradients();
@@ -234,8 +256,7 @@ class Trainer {
   ParameterSet parameters_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::unique_ptr<GradScaler> scaler_;
-  std::unique_ptr<BlockOptimizer> optimizer_;
-  std::unique_ptr<LrSchedule> schedule_;
+  std::unique_ptr<OptimizerSet> optimizers_;
   std::unique_ptr<ShardedRanks> sharded_;  ///< has optimizers, schedules and scalers of its own
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<LiveJudge> judge_;
@@ -248,6 +269,7 @@ class Trainer {
       apart_;  ///< of each parameter, before this step: less the fp64 run's; where compares()
   std::vector<double> spreads_, differences_, roundings_;  ///< of the last kSpreadSteps steps
   int step_ = 0, skips_ = 0;
+  std::vector<int> skips_of_;  ///< by optimizer
   Verdict verdict_;
   bool own_regions_ = false;  ///< the net opens regions of autocast itself
 };

@@ -84,33 +84,43 @@ void Trainer::plant(Stage stage, ParameterSet& parameters) {
   if (options_.plant) options_.plant(stage, parameters, scaler().get_scale());
 }
 
-double Trainer::lr_by_rule() const {
-  const double base = options_.rule.optimizer.with_defaults().lr;
+double Trainer::lr_by_rule(std::size_t k) const {
+  const double base = options_.rule.choice(k).with_defaults().lr;
   const LrFactor factor = make_schedule(options_.rule.schedule);
-  return factor ? base * factor(step_ - skips_) : base;
+  return factor ? base * factor(step_ - skips_of_[k]) : base;
 }
 
 void Trainer::before_update(double scale) {
   if (!step_check_ || !step_check_->checks()) return;
   const double divided_by = scaled_until_update() ? scale : 1;
-  if (!sharded_) return step_check_->before_update(parameters_, *optimizer_, divided_by);
-  step_check_->before_update(sharded_->shards(0), sharded_->optimizer(0), divided_by);
+  step_check_->before_update(sharded_ ? sharded_->shards(0) : parameters_, optimizers(), divided_by);
 }
 
 void Trainer::after_update(const StepResult& result) {
   if (!step_check_ || !step_check_->checks()) return;
-  const std::int64_t number = step_ - skips_ + 1;
-  if (!sharded_)
-    step_check_->after_update(parameters_, *optimizer_, lr_by_rule(), number, result.stepped);
-  else if (!result.ranks_disagree)
-    step_check_->after_update(sharded_->shards(0), sharded_->optimizer(0), lr_by_rule(), number, result.stepped);
-  step_check_->skipped(result.stepped, result.found_inf, scaler().is_enabled());
+  std::vector<UpdateMade> made;
+  for (std::size_t k = 0; k < options_.rule.optimizers(); ++k)
+    made.push_back({lr_by_rule(k), step_ - skips_of_[k] + 1, stepped(k)});
+  if (!result.ranks_disagree)
+    step_check_->after_update(sharded_ ? sharded_->shards(0) : parameters_, optimizers(), made);
+  if (result.optimizers.empty())
+    return step_check_->skipped(result.stepped, result.found_inf, scaler().is_enabled(), "");
+  for (std::size_t k = 0; k < made.size(); ++k)
+    step_check_->skipped(made[k].stepped, result.optimizers[k].found_inf, scaler().is_enabled(),
+                         optimizer_text(options_.rule, k));
 }
 
 void Trainer::count_progress(const StepResult& result) {
   ++progress_.steps;
-  progress_.skipped += !result.stepped;
-  progress_.updates += result.stepped;
+  bool any = result.stepped;
+  for (const StepResult::OfOptimizer& o : result.optimizers) any |= o.stepped;
+  progress_.skipped += !any;
+  progress_.updates += any;
+  progress_.skipped_by.resize(result.optimizers.size());
+  for (std::size_t k = 0; k < result.optimizers.size(); ++k) progress_.skipped_by[k] += !result.optimizers[k].stepped;
+  if (!result.optimizers.empty() && progress_.optimizers.empty())
+    for (std::size_t k = 0; k < options_.rule.optimizers(); ++k)
+      progress_.optimizers.push_back(optimizer_text(options_.rule, k));
   progress_.finite += std::isfinite(result.loss);
   progress_.fp64_steps += result.fp64_loss.has_value();
   progress_.fp64_finite += result.fp64_loss && std::isfinite(*result.fp64_loss);
@@ -130,7 +140,7 @@ void Trainer::count_progress(const StepResult& result) {
     p.name = parameter.name;
     if (at < result.norms.size()) p.gradient |= result.norms[at] != 0;
     p.fp64_gradient |= fp64[at] > kNoiseShare * std::sqrt(all2);
-    const UpdateCounts counts = sharded_ ? sharded_->counts(at) : optimizer_->counts(at);
+    const UpdateCounts counts = sharded_ ? sharded_->counts(at) : optimizers_->counts(at);
     p.intended += sharded_ ? counts.with_grad : counts.intended;
     p.moved += sharded_ ? counts.with_grad - counts.with_grad_stagnant : counts.intended - counts.stagnant;
     ++at;
@@ -166,6 +176,10 @@ std::vector<RunFinding> Progress::findings() const {
     add(RunCode::all_skipped, "", fmt::format("{} of {} steps were skipped: nothing was trained", skipped, steps));
     return out;
   }
+  for (std::size_t k = 0; k < skipped_by.size(); ++k)
+    if (skipped_by[k] == steps)
+      add(RunCode::all_skipped, optimizers[k],
+          fmt::format("it skipped {} of {} steps: its parameters were not trained", steps, steps));
   const auto none = [&](const auto& of) { return std::none_of(parameters.begin(), parameters.end(), of); };
   const bool fp64_has = fp64_steps == 0 || !none([](const OfParameter& p) { return p.fp64_gradient; });
   if (norms && none([](const OfParameter& p) { return p.gradient; })) {

@@ -17,8 +17,8 @@ double moment_at(const UpdateInput& input, std::size_t i) { return i < input.mom
 
 }  // namespace
 
-UpdateRuleBounds::UpdateRuleBounds(const OptimizerChoice& choice, Dtype weights, Dtype moments)
-    : choice_(choice), in_(choice.is_fused() ? Dtype::fp32 : weights), in_weights_(weights), in_moments_(moments) {}
+UpdateRuleBounds::UpdateRuleBounds(const OptimizerChoice& choice, Dtype weights, Dtype first, Dtype second)
+    : choice_(choice), in_(choice.is_fused() ? Dtype::fp32 : weights), in_weights_(weights), in_first_(first), in_second_(second) {}
 
 std::vector<const char*> UpdateRuleBounds::moment_names() const {
   if (choice_.name == "sgd")
@@ -62,7 +62,7 @@ UpdateResult UpdateRuleBounds::adam(const UpdateInput& input, Rounded g, double 
   const Rounded fresh1 = in_.number(1 - kBeta1), fresh2 = in_.number(1 - kBeta2);
   const Rounded m =
       stored(in_.add(in_.multiply(in_.number(kBeta1), {moment_at(input, 0), 0}), in_.multiply(fresh1, g)));
-  const Rounded v = stored(
+  const Rounded v = stored_square(
       in_.add(in_.multiply(in_.number(kBeta2), {moment_at(input, 1), 0}), in_.multiply(fresh2, in_.multiply(g, g))));
   const auto t = static_cast<double>(number);
   const Rounded step = in_.number(lr / (1 - std::pow(kBeta1, t)));
@@ -72,13 +72,13 @@ UpdateResult UpdateRuleBounds::adam(const UpdateInput& input, Rounded g, double 
 }
 
 UpdateResult UpdateRuleBounds::adagrad(const UpdateInput& input, Rounded g, double lr) const {
-  const Rounded sum = stored(in_.add({moment_at(input, 0), 0}, in_.multiply(g, g)));
+  const Rounded sum = stored_square(in_.add({moment_at(input, 0), 0}, in_.multiply(g, g)));
   const Rounded denominator = in_.add(in_.root(sum), in_.number(kAdagradEps));
   return {in_.subtract({input.weight, 0}, in_.divide(in_.multiply(in_.number(lr), g), denominator)), {sum}};
 }
 
 UpdateResult UpdateRuleBounds::rmsprop(const UpdateInput& input, Rounded g, double lr) const {
-  const Rounded square = stored(in_.add(in_.multiply(in_.number(kAlpha), {moment_at(input, 0), 0}),
+  const Rounded square = stored_square(in_.add(in_.multiply(in_.number(kAlpha), {moment_at(input, 0), 0}),
                                         in_.multiply(in_.number(1 - kAlpha), in_.multiply(g, g))));
   const Rounded denominator = in_.add(in_.root(square), in_.number(kRmspropEps));
   Rounded direction = in_.divide(g, denominator);

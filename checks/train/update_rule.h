@@ -13,6 +13,7 @@ namespace ampcheck::checks::train {
 
 /// One element before the update.
 struct UpdateInput {
+  static constexpr std::size_t kMostMoments = 2;
   double weight = 0;
   Rounded gradient;             ///< unscaled and clipped
   std::vector<double> moments;  ///< in the order of moment_names(); empty before the first update
@@ -25,20 +26,21 @@ struct UpdateResult {
 class UpdateRuleBounds {
  public:
   /// `choice` with its defaults; `weights`: the format of what moves (masters are fp32).
-  UpdateRuleBounds(const OptimizerChoice& choice, Dtype weights, Dtype moments);
+  UpdateRuleBounds(const OptimizerChoice& choice, Dtype weights, Dtype first, Dtype second);
   std::vector<const char*> moment_names() const;
   /// `lr`: of this update; `number`: its number, from 1.
   UpdateResult operator()(const UpdateInput& input, double lr, std::int64_t number) const;
 
  private:
-  Rounded stored(const Rounded& moment) const { return in_moments_.settle(moment); }
+  Rounded stored(const Rounded& moment) const { return in_first_.settle(moment); }
+  Rounded stored_square(const Rounded& moment) const { return in_second_.settle(moment); }
   UpdateResult sgd(const UpdateInput& input, Rounded g, double lr) const;
   UpdateResult adam(const UpdateInput& input, Rounded g, double lr, std::int64_t number) const;
   UpdateResult adagrad(const UpdateInput& input, Rounded g, double lr) const;
   UpdateResult rmsprop(const UpdateInput& input, Rounded g, double lr) const;
 
   OptimizerChoice choice_;
-  Arithmetic in_, in_weights_, in_moments_;  ///< computed in, and stored in
+  Arithmetic in_, in_weights_, in_first_, in_second_;  ///< computed in, and stored in
 };
 
 }  // namespace ampcheck::checks::train

@@ -82,6 +82,8 @@ class Watch final : public Observer {
   /// those of that times the loss; `share`: of a micro-batch in the step's gradient.
   void begin(int step, const models::StepRecord* carried, bool first_micro_batch, double loss_weight = 1,
              double share = 1, int batch = 0);
+  /// The backward that follows is of one loss of several: what its gradients are compared with, or null.
+  void of_loss(const models::StepRecord* carried) { carried_ = carried; }
   /// Keeps the errors of the steps from now on, or no more: five times as many numbers as the steps write.
   void keep_errors(bool on) { keeps_errors_ = on; }
   bool keeps_errors() const { return keeps_errors_; }

@@ -72,7 +72,7 @@ struct BlockOptimizer::Walk {
 
 BlockOptimizer::BlockOptimizer(std::vector<Parameter*> parameters, double lr, const UpdateOptions& common)
     : Optimizer(std::move(parameters), lr), common_(common), by_parameter_(parameters_.size()) {
-  if (!common_.fused && (common_.master_weights || common_.moments))
+  if (!common_.fused && (common_.master_weights || common_.moments || common_.second_moment))
     throw Error("[optimizer] master_weights and moments, got the reference arithmetic, want fused");
   for (const Parameter* parameter : parameters_)
     if (!parameter->value.defined() || !is_computed(parameter->value.dtype()))
@@ -95,9 +95,11 @@ bool BlockOptimizer::prepare_state(std::size_t i) {
   const bool first = !names.empty() && !held.contains(names[0]);
   if (counts_steps() && !held.contains("step")) held["step"] = Tensor(Dtype::fp32, {});
   const Dtype moments = common_.moments.value_or(common_.master_weights ? Dtype::fp32 : parameter.value.dtype());
-  for (const std::string& moment : names) {
+  for (std::size_t k = 0; k < names.size(); ++k) {
+    const std::string& moment = names[k];
     if (held.contains(moment)) continue;
-    Tensor& made = held[moment] = Tensor(moments, shape);
+    const bool second = static_cast<int>(k) == second_moment();
+    Tensor& made = held[moment] = Tensor(second ? common_.second_moment.value_or(moments) : moments, shape);
     if (initial_moment() != 0.0)
       from_doubles(std::vector<double>(static_cast<std::size_t>(shape.count()), initial_moment()), made.view());
   }
@@ -242,7 +244,8 @@ BlockOptimizer::Walk BlockOptimizer::tensors_of(std::size_t i) {
 /// Whether a device may have all of this step's update: no fp64, nothing sparse, no result rounded below fp32 on its
 /// way.
 bool BlockOptimizer::updates_at_once() const {
-  if (!multi_tensor_ || !rule() || common_.moments == Dtype::fp64) return false;
+  if (!multi_tensor_ || !rule() || common_.moments == Dtype::fp64 || common_.second_moment == Dtype::fp64)
+    return false;
   const auto no = [&](const Parameter* p) {
     return p->sparse_rows || p->value.dtype() == Dtype::fp64 || (p->grad.defined() && p->grad.dtype() == Dtype::fp64) ||
            (!common_.fused && is_low(p->value.dtype()));

@@ -298,7 +298,9 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
     {"ampcheck.autocast_lists/1", {"autocast lists --json"}},
     {"ampcheck.train/1",
      {"train --steps 3 --grad-penalty 0.1 --json", "train --steps 4 --lr 1000 --json",
-      "train --scaler none --optimizer adam --loss-weight 1e-6 --steps 3 --json"}},
+      "train --scaler none --optimizer adam --loss-weight 1e-6 --steps 3 --json",
+      "train --loss 'cross_entropy,mse*0.5' --optimizer sgd --optimizer adam,lr=0.003@layer2 --moments bf16 --steps 3 "
+      "--shadow local --json"}},
     {"ampcheck.diagnose/1",
      {kEighthPower + "$AMPCHECK diagnose net.toml --json", "diagnose mlp --lr 1000 --steps 6 --json",
       "diagnose mlp --json"}},
@@ -324,7 +326,7 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
       "echo 61,nan,nan,0.1) >l.csv; $AMPCHECK diagnose l.csv --json",
       "version >x; printf 'step=1 loss=2 loss_scale=8\nstep=2 loss=nan loss_scale=8\n' >l; $AMPCHECK diagnose l "
       "--json"}},
-    {"ampcheck.memory/1", {"memory mlp --json"}},
+    {"ampcheck.memory/1", {"memory mlp --json --share 0.25", "memory --parameters 7.5e9 --share 0.2 --json"}},
     {"ampcheck.facts/1", {"facts --json", "facts --times --json"}},
     {"ampcheck.mma/1",
      {"mma h100 --json",

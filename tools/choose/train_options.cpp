@@ -2,6 +2,10 @@
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 #include "tools/choose/train_options.h"
 
+#include <algorithm>
+#include <cmath>
+
+#include "checks/train/losses.h"
 #include "tools/choose/option_parsing.h"
 
 namespace ampcheck::tools {
@@ -11,7 +15,6 @@ namespace {
 constexpr std::array kModels = {Named<const char*>{"mlp", "mlp"}, Named<const char*>{"conv", "conv"},
                                 Named<const char*>{"transformer", "transformer"},
                                 Named<const char*>{"tutorial", "tutorial"}};
-constexpr std::array kLosses = {Named<const char*>{"cross_entropy", "cross_entropy"}, Named<const char*>{"mse", "mse"}};
 constexpr std::array kOptimizerNames = {Named<const char*>{"sgd", "sgd"}, Named<const char*>{"adam", "adam"},
                                         Named<const char*>{"adamw", "adamw"}, Named<const char*>{"adagrad", "adagrad"},
                                         Named<const char*>{"rmsprop", "rmsprop"}};
@@ -21,6 +24,7 @@ constexpr std::array kShadows = {Named<const char*>{"off", "off"}, Named<const c
 constexpr std::array kAutocastLists = {Named<AutocastDevice>{"cuda", AutocastDevice::cuda},
                                        Named<AutocastDevice>{"cpu", AutocastDevice::cpu}};
 constexpr std::array kReduceOrders = {Named<bool>{"ring", false}, Named<bool>{"tree", true}};
+constexpr std::array kBackwards = {Named<bool>{"sum", false}, Named<bool>{"each", true}};
 constexpr std::array kDivides = {Named<bool>{"pre", false}, Named<bool>{"post", true}};
 
 using checks::train::Weights;
@@ -31,6 +35,68 @@ using checks::train::JudgeMode;
 constexpr std::array kJudgeModes = {Named<JudgeMode>{"sampled", JudgeMode::sampled},
                                     Named<JudgeMode>{"all", JudgeMode::all}, Named<JudgeMode>{"none", JudgeMode::none}};
 
+/// Losses as text, once they are known to be such.
+std::string loss_list(const std::string& text) {
+  try {
+    if (checks::train::read_losses(text).empty()) throw UsageError("[--loss] got nothing, want a loss");
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    throw UsageError("[--loss]" + what.substr(what.find(", got") + 1));
+  }
+  return text;
+}
+
+std::vector<std::string> parts_of(const std::string& list, char between) {
+  std::vector<std::string> out;
+  for (std::size_t from = 0; from <= list.size();) {
+    const std::size_t to = std::min(list.find(between, from), list.size());
+    out.push_back(list.substr(from, to - from));
+    from = to + 1;
+  }
+  return out;
+}
+
+/// "adam,lr=0.003@head+tail".
+checks::train::LayerOptimizer layer_optimizer(const std::string& text) {
+  const std::size_t at = text.find('@');
+  checks::train::LayerOptimizer out;
+  out.layers = parts_of(text.substr(at + 1), '+');
+  if (std::find(out.layers.begin(), out.layers.end(), "") != out.layers.end())
+    throw UsageError("[--optimizer] got '" + text + "', want the names of layers behind @");
+  const std::vector<std::string> words = parts_of(text.substr(0, at), ',');
+  out.choice.name = choose("--optimizer", words.front(), kOptimizerNames);
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const std::size_t equals = std::min(words[i].find('='), words[i].size());
+    const std::string key = words[i].substr(0, equals), value = words[i].substr(std::min(equals + 1, words[i].size()));
+    if (key == "nesterov" && value.empty())
+      out.choice.nesterov = true;
+    else if (key == "lr" || key == "momentum" || key == "weight_decay")
+      (key == "lr" ? out.choice.lr : key == "momentum" ? out.choice.momentum : out.choice.weight_decay) =
+          parse_positive("--optimizer", value);
+    else
+      throw UsageError("[--optimizer] got '" + words[i] + "' in '" + text +
+                       "', want lr=X, momentum=X, weight_decay=X or nesterov");
+  }
+  return out;
+}
+
+/// "bf16", "first=bf16", "second=bf16", "first=bf16,second=fp16".
+void take_moments(const std::string& text, TrainOptions& o) {
+  if (text.find('=') == std::string::npos) {
+    o.moments = choose("--moments", text, kComputeTypes);
+    o.second_moment.reset();
+    return;
+  }
+  constexpr std::array kWhich = {Named<bool>{"first", false}, Named<bool>{"second", true}};
+  o.moments = o.second_moment = Dtype::fp32;
+  for (const std::string& part : parts_of(text, ',')) {
+    const std::size_t equals = std::min(part.find('='), part.size());
+    const bool second = choose("--moments", part.substr(0, equals), kWhich);
+    (second ? o.second_moment : o.moments) =
+        choose("--moments", part.substr(std::min(equals + 1, part.size())), kComputeTypes);
+  }
+}
+
 void add_above_zero(CLI::App* command, const char* flag, const char* help, double& value) {
   each(command, flag, "X", help, [flag, &value](const std::string& text) {
     value = parse_positive(flag, text);
@@ -40,12 +106,21 @@ void add_above_zero(CLI::App* command, const char* flag, const char* help, doubl
 
 /// What a step takes memory for: the net, its batch, and what the optimizer keeps.
 void add_net_options(CLI::App* command, NetOptions& o, const char* dtype_help) {
-  each(command, "--loss", "L", "loss of mlp, or of a TOML net on digits: cross_entropy (default) or mse",
-       [&o](const std::string& s) { o.loss = choose("--loss", s, kLosses); });
+  each(command, "--loss", "L",
+       "loss of mlp, or of a TOML net on digits: cross_entropy (default) or mse, with *WEIGHT and @LAYER if wanted. "
+       "Given more than once, or with commas: several losses, each of that layer's output",
+       [&o](const std::string& s) { o.loss += (o.loss.empty() ? "" : ",") + loss_list(s); });
   each(command, "--dtype", "T", dtype_help,
        [&o](const std::string& s) { o.dtype = choose("--dtype", s, kComputeTypes); });
-  each(command, "--optimizer", "O", "sgd (default), adam, adamw, adagrad or rmsprop",
-       [&o](const std::string& s) { o.optimizer = choose("--optimizer", s, kOptimizerNames); });
+  each(command, "--optimizer", "O",
+       "sgd (default), adam, adamw, adagrad or rmsprop. Given again as 'adam,lr=0.003@head': a further optimizer, of the "
+       "layers behind @ (lr, momentum, weight_decay and nesterov may be set; layers with + between, and * and ?)",
+       [&o](const std::string& s) {
+         if (s.find('@') == std::string::npos)
+           o.optimizer = choose("--optimizer", s, kOptimizerNames);
+         else
+           o.further.push_back(layer_optimizer(s));
+       });
   add_number(command, "--momentum", "momentum of sgd and rmsprop (the model's own)", o.momentum);
   add_flag(command, "--nesterov", o.nesterov, "Nesterov momentum, for sgd");
   add_whole(command, "--batch", "rows of a batch: images, or passages of text (the model's own)", o.batch);
@@ -107,8 +182,9 @@ void add_update_options(CLI::App* command, TrainOptions& o) {
        "fp32 copies of them (apex O2)",
        [&o](const std::string& s) { o.weights = choose("--weights", s, kWeights); });
   each(command, "--moments", "T",
-       "the optimizer's state in fp32, fp16 or bf16; implies --fused (the type of the weights; fp32 with masters)",
-       [&o](const std::string& s) { o.moments = choose("--moments", s, kComputeTypes); });
+       "the optimizer's state in fp32, fp16 or bf16; implies --fused (the type of the weights; fp32 with masters). "
+       "first=T or second=T: that of gradients or that of their squares alone, the other one in fp32",
+       [&o](const std::string& s) { take_moments(s, o); });
   add_flag(command, "--keep-low-precision-grads", o.keep_low_precision_grads,
            "gradients of fp32 weights stay in the 16 bits that they were computed in");
 }
@@ -140,6 +216,9 @@ void add_gradient_options(CLI::App* command, TrainOptions& o) {
   add_above_zero(command, "--loss-weight",
                  "the loss is multiplied by this before backward, as in an average over many tokens or ranks (1)",
                  o.loss_weight);
+  each(command, "--backward", "HOW",
+       "of several losses: one backward of their sum (sum; default), or one for each, on the same graph (each)",
+       [&o](const std::string& s) { o.backward_each = choose("--backward", s, kBackwards); });
   add_number(command, "--grad-penalty",
              "adds this times the 2-norm of the gradient to the loss, as in torch's AMP recipe; needs gradients of "
              "gradients (0)",
@@ -205,6 +284,13 @@ void add_options(CLI::App* command, DiagnoseOptions& o) {
   add_update_options(command, o);
   add_rank_options(command, o);
   add_gradient_options(command, o);
+  each(command, "-o,--output", "html:FILE",
+       "also write the page of the run's trace, with the causal chain marked; of a training run",
+       [&o](const std::string& s) {
+         if (!s.starts_with("html:") || s.size() == 5 || s == "html:-")
+           throw UsageError("[-o] got '" + s + "', want html:FILE");
+         o.page = s.substr(5);
+       });
   add_jobs_option(command, o.jobs);
   add_other_data_options(command, o.other);
 }
@@ -213,7 +299,20 @@ void add_options(CLI::App* command, MemoryOptions& o) {
   add_word(command, "MODEL", o.model,
            "mlp, conv, transformer, tutorial, or a TOML file with the layers of a net; of its table [train] the "
            "options below are used",
-           true);
+           false);
+  each(command, "--parameters", "N", "in place of a model: gradients of so many parameters, such as 7.5e9",
+       [&o](const std::string& s) {
+         o.parameters = parse_positive("--parameters", s);
+         if (!(o.parameters >= 1 && o.parameters <= 1e15) || o.parameters != std::floor(o.parameters))
+           throw UsageError("[--parameters] got " + s + ", want a whole number from 1 to 1e15");
+       });
+  each(command, "--share", "X",
+       "share of the gradients that an update has in fp32 at a time, above 0 and up to 1: says what that takes beside "
+       "16-bit gradients",
+       [&o](const std::string& s) {
+         o.share = parse_positive("--share", s);
+         if (!(o.share > 0 && o.share <= 1)) throw UsageError("[--share] got " + s + ", want above 0 and up to 1");
+       });
   add_net_options(command, o, "type of the strategies in low precision: fp16 (default) or bf16");
 }
 

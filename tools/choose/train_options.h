@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "checks/train/judge_mode.h"
-#include "checks/train/optimizer_choice.h"
+#include "checks/train/step_rule.h"
 #include "src/amp/autocast_tables.h"
 #include "src/device.h"
 #include "tools/choose/case_options.h"
@@ -21,9 +21,10 @@ namespace ampcheck::tools {
 struct NetOptions : CommonOptions, IsolationOptions {
   std::optional<Dtype> dtype = {};  ///< that the net is trained in; none: fp16
   std::string optimizer = "sgd";
+  std::vector<checks::train::LayerOptimizer> further = {};  ///< optimizers of some layers
   double momentum = -1;  ///< negative: the model's or optimizer's own
   bool nesterov = false;
-  std::string loss = {};  ///< empty: the net's own
+  std::string loss = {};  ///< empty: the net's own; several with commas between
   std::int64_t batch = 0, width = 0;
   std::uint64_t seed = 1;
   std::string data =
@@ -32,6 +33,8 @@ struct NetOptions : CommonOptions, IsolationOptions {
 
 struct MemoryOptions : NetOptions {
   std::string model = {};  ///< by name, or a TOML file
+  double parameters = 0;   ///< instead of a model: so many
+  double share = 0;        ///< of the gradients that is in fp32 at a time; 0: not asked
 };
 void add_options(CLI::App* command, MemoryOptions& o);
 
@@ -44,7 +47,7 @@ struct TrainOptions : NetOptions {
   double clip_norm = 0, clip_value = 0, loss_weight = 1, grad_penalty = 0;
   bool fused = false, keep_low_precision_grads = false;
   checks::train::Weights weights = checks::train::Weights::fp32;
-  std::optional<Dtype> moments = {};
+  std::optional<Dtype> moments = {}, second_moment = {};
   std::optional<AutocastDevice> autocast = {};  ///< whose lists
   int steps = 50, accumulate = 1, ranks = 1;    ///< accumulate: micro-batches a step
   int spread_seeds = -1;                        ///< negative: the usual number
@@ -53,6 +56,7 @@ struct TrainOptions : NetOptions {
   std::optional<bool> divide_after = {};
   std::optional<Dtype> compress = {};                  ///< of the gradients on their way between ranks
   std::string schedule = {};                           ///< of the learning rate
+  std::optional<bool> backward_each = {};              ///< of several losses
   std::string record = {};                             ///< file for the trace
   std::string save = {}, resume = {};                  ///< checkpoints
   std::optional<checks::train::JudgeMode> judge = {};  ///< none: sampled, unless nothing else runs beside
@@ -70,6 +74,7 @@ struct DiagnoseOptions : TrainOptions {
   std::vector<std::string> words = {};
   OtherDataOptions other = {};
   int most_runs = 0;  ///< of experiments; 0: as many as it takes
+  std::string page = {};  ///< file for the page of the run, with the causal chain
 };
 void add_options(CLI::App* command, DiagnoseOptions& o);
 

@@ -31,6 +31,13 @@ std::optional<std::string> as_argument(const TomlSection& section, const TomlEnt
   }
 }
 
+/// Of a key that may be a list, each.
+std::vector<std::string> as_arguments(const TomlSection& section, const TomlEntry& entry, bool flag, bool list) {
+  if (list && entry.value.kind == TomlNode::Kind::array) return section.texts(entry.key);
+  const std::optional<std::string> one = as_argument(section, entry, flag);
+  return one ? std::vector{*one} : std::vector<std::string>{};
+}
+
 /// Options of `train` that a file may set, by their keys there.
 std::map<std::string, CLI::Option*> settings_of(const CLI::App& train) {
   std::map<std::string, CLI::Option*> out;
@@ -54,11 +61,12 @@ void take(const CLI::App& train, const CLI::App& command, const TomlFile& file) 
   const TomlSection section(file, table->value, "train", keys);
   for (const TomlEntry& entry : table->value.entries) {
     const CLI::Option* const meant = known.at(entry.key);
-    const std::optional<std::string> argument = as_argument(section, entry, meant->get_items_expected_max() == 0);
+    const std::vector<std::string> arguments =
+        as_arguments(section, entry, meant->get_items_expected_max() == 0, entry.key == "loss" || entry.key == "optimizer");
     CLI::Option* const option = const_cast<CLI::App&>(command).get_option_no_throw(meant->get_name());
-    if (option == nullptr || option->count() > 0 || !argument) continue;
+    if (option == nullptr || option->count() > 0 || arguments.empty()) continue;
     try {
-      option->add_result(*argument);
+      for (const std::string& argument : arguments) option->add_result(argument);
       option->run_callback();
     } catch (const UsageError& error) {
       const std::string what = error.what();

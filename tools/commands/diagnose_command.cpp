@@ -9,6 +9,7 @@
 #include "src/parallel.h"
 #include "tools/choose/as_usage.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/diagnose_html.h"
 #include "tools/commands/diagnose_other.h"
 #include "tools/commands/diagnose_report.h"
 #include "tools/commands/train_choice.h"
@@ -42,6 +43,7 @@ Subject subject_of(const DiagnoseOptions& options) {
 
 ExitCode diagnose_command(const DiagnoseOptions& options) {
   if (options.words.size() != 1 || !is_run(options.words.front())) {
+    if (!options.page.empty()) throw UsageError("[-o] got it without a training run, want a net, which has a trace");
     OtherDataOptions other = options.other;
     static_cast<IsolationOptions&>(other) = options;
     if (options.dtype) other.dtypes = {*options.dtype};
@@ -50,12 +52,14 @@ ExitCode diagnose_command(const DiagnoseOptions& options) {
   keep_freed_memory();
   set_threads(options.jobs);
   const Subject subject = subject_of(options);
+  if (!options.page.empty()) require_writable(options.page);
   if (subject.options.own_net) run_kernels_here(subject.options.own_net->own_ops, options);
   as_usage([&] { make_trainer(subject, {}, {}, 0); });  // what cannot be run is said at once
   const Observation seen = observe(subject);
   const checks::diagnose::Report report = diagnose_run(subject, seen);
   write_stdout(options.json ? diagnose_json(subject, seen, report)
                             : diagnose_text(subject, seen, report, stdout_style()));
+  if (!options.page.empty()) write_file(options.page, diagnose_html(subject, seen, report));
   return report.healthy() ? ExitCode::passed : ExitCode::findings;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // A diagnosis as JSON.
+#include "checks/diagnose/chain.h"
 #include "tools/commands/diagnose_report.h"
 #include "tools/report/json.h"
 
@@ -64,6 +65,9 @@ std::string diagnose_json(const Subject& subject, const Observation& seen, const
                            {"more_bytes", s.more_bytes},
                            {"step_seconds_before", s.step_before},
                            {"step_seconds_after", s.step_after}};
+  out["chain"] = Json::array();
+  for (const Link& link : causal_chain(seen, report))
+    out["chain"].push_back({{"step", link.step}, {"tensor", link.tensor}, {"what", link.what}});
   out["change_tried"] = report.cure_tried;
   out["cured"] = report.cured;
   return json_text(out);

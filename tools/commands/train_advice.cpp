@@ -75,11 +75,13 @@ Answer something_is_wrong(const Seen& s) {
 }
 
 Answer moments_vanish(const Seen& s) {
-  const bool low_state =
-      s.optimizer.moments ? *s.optimizer.moments != Dtype::fp32 : s.optimizer.weights == Weights::low;
+  const bool low_state = s.optimizer.second_dtype(s.dtype) != Dtype::fp32;
   if (!s.left() || !low_state || s.d.updates.second_moment_zero == 0) return {};
   return {"--moments fp32", "squares of gradients vanish, and divided by eps alone the updates become huge",
-          [](RunOptions& o) { o.rule.optimizer.moments = Dtype::fp32; }};
+          [](RunOptions& o) {
+            o.rule.optimizer.moments = Dtype::fp32;
+            o.rule.optimizer.second_moment.reset();
+          }};
 }
 
 Answer epsilon_vanishes(const Seen& s) {

@@ -106,7 +106,10 @@ TrainerOptions trainer_options(const TrainOptions& chosen) {
                         .nesterov = chosen.nesterov,
                         .fused = chosen.fused,
                         .weights = chosen.weights,
-                        .moments = chosen.moments};
+                        .moments = chosen.moments,
+                        .second_moment = chosen.second_moment};
+  out.rule.further = chosen.further;
+  out.rule.backward_each = chosen.backward_each.value_or(false);
   out.keep_low_precision_grads = chosen.keep_low_precision_grads;
   out.rule.schedule = chosen.schedule;
   out.rule.ranks = chosen.ranks;

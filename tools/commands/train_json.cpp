@@ -65,6 +65,9 @@ Json step_json(const StepResult& s) {
     entry["apart"] = json_number(*s.apart);
     entry["rounding"] = json_number(*s.rounding);
   }
+  for (const double loss : s.losses) entry["losses"].push_back(json_number(loss));
+  for (const StepResult::OfOptimizer& o : s.optimizers)
+    entry["optimizers"].push_back({{"stepped", o.stepped}, {"found_inf", o.found_inf}, {"skips", o.skips}, {"lr", o.lr}});
   if (s.spread) entry["spread"] = json_number(*s.spread);
   add_clipping(entry, {s.clipping, s.decay});
   return entry;
@@ -105,6 +108,17 @@ std::string train_json(const Trainer& trainer, const Diagnosis& d, const std::ve
   out["left_at"] = d.left_at ? Json(*d.left_at) : Json();
   out["skips"] = steps.back().skips;
   out["skipped"] = d.skipped;
+  for (const MomentLoss& m : trainer.moment_losses())
+    out["moments"].push_back({{"name", m.name},
+                              {"dtype", name(m.dtype)},
+                              {"elements", m.elements},
+                              {"zero", m.zero},
+                              {"error", json_number(m.error)},
+                              {"median", json_number(m.median)}});
+  if (!trainer.net().losses.empty()) out["losses"] = trainer.net().losses;
+  for (std::size_t k = 0; o.rule.optimizers() > 1 && k < o.rule.optimizers(); ++k)
+    out["optimizers"].push_back({{"name", o.rule.choice(k).name}, {"skips", steps.back().optimizers[k].skips}});
+  for (std::size_t k = 0; k < o.rule.further.size(); ++k) out["optimizers"][k + 1]["layers"] = o.rule.further[k].layers;
   out["ranks_disagree_at"] = d.disagreed_at ? Json(*d.disagreed_at) : Json();
   out["vanished_share"] = d.vanished_share;
   out["vanished"] = Json::array();
@@ -112,6 +126,7 @@ std::string train_json(const Trainer& trainer, const Diagnosis& d, const std::ve
   for (const Place& p : d.vanished) out["vanished"].push_back(place_json(p));
   for (const Place& p : d.least_exact) out["least_exact"].push_back(place_json(p));
   out["producer"] = d.producer ? fault_json(*d.producer) : Json();
+  out["caught"] = d.caught ? fault_json(*d.caught) : Json();
   out["killer"] = d.killer ? fault_json(*d.killer) : Json();
   if (d.scale.known) out["loss_scale"] = scale_json(d.scale);
   out["findings"] = Json::array();

@@ -114,7 +114,9 @@ std::string judged_text(const Trainer& trainer) {
 /// What weights and moments in 16 bits lost, over the run: of the elements with a gradient.
 std::string updates_text(const Trainer& trainer, const UpdateCounts& sum) {
   const OptimizerChoice& c = trainer.options().rule.optimizer;
-  const bool low = c.weights != Weights::fp32 || (c.moments && *c.moments != Dtype::fp32);
+  const Dtype weights = weights_dtype(trainer.options());
+  const bool low = c.weights != Weights::fp32 || c.first_dtype(weights) != Dtype::fp32 ||
+                   c.second_dtype(weights) != Dtype::fp32;
   if (sum.with_grad == 0 || (!low && sum.second_moment_zero == 0 && sum.epsilon_zero == 0)) return "";
   std::string out =
       fmt::format("{} of the elements with a gradient did not move{}", share_of(sum.with_grad_stagnant, sum.with_grad),
@@ -138,8 +140,11 @@ std::string train_step_line(const StepResult& s, int steps, const std::optional<
   std::string out =
       fmt::format("step {:>{}}/{}  loss {}", s.step + 1, std::to_string(steps).size(), steps, loss_decimal(s.loss));
   if (s.fp64_loss) out += "  fp64 " + loss_decimal(*s.fp64_loss);
+  for (std::size_t k = 0; k < s.losses.size(); ++k) out += (k == 0 ? "  losses " : " ") + loss_decimal(s.losses[k]);
   if (s.grad_norm) out += fmt::format("  gradient norm {}", rounded_decimal(*s.grad_norm, 4));
   out += fmt::format("  scale {}  skips {}", scale_text(s.scale), s.skips);
+  for (std::size_t k = 0; k < s.optimizers.size(); ++k)
+    out += fmt::format("{}{}", k == 0 ? " (" : " ", s.optimizers[k].skips) + (k + 1 == s.optimizers.size() ? ")" : "");
   if (worst) out += "   worst: " + place_text(*worst);
   return out;
 }
@@ -159,6 +164,16 @@ std::vector<std::pair<const char*, std::string>> clip_lines(const std::vector<St
   for (const StepResult& step : steps) all.push_back({step.clipping, step.decay});
   std::vector<std::pair<const char*, std::string>> out = {{"clipped", clipping_text(all)}, {"decay", decay_text(all)}};
   std::erase_if(out, [](const auto& line) { return line.second.empty(); });
+  return out;
+}
+
+/// What a moment in 16 bits lost, beside fp64.
+std::string moment_text(const MomentLoss& m) {
+  std::string out = fmt::format("{} in {}: {} off what fp64 keeps of the same gradients", m.name, name(m.dtype),
+                                percent(m.error));
+  if (m.zero > 0) out += fmt::format("; {} are zero", share_of(m.zero, m.elements));
+  if (std::fabs(m.median - 1) > format(m.dtype).unit_roundoff())
+    out += fmt::format("; the middle one is {:.3g} times as large as it should be", m.median);
   return out;
 }
 
@@ -198,9 +213,17 @@ std::string train_summary(const Trainer& trainer, const Diagnosis& d, const std:
                                                ? ""
                                                : "; of casts alone (--shadow local sees the ops)"));
   if (const std::string lost = updates_text(trainer, d.updates); !lost.empty()) line("updates", lost);
+  const std::vector<MomentLoss> moments = trainer.moment_losses();
+  for (std::size_t k = 0; k < moments.size(); ++k) line(k == 0 ? "moments" : "", moment_text(moments[k]));
   for (const auto& [word, text] : clip_lines(steps)) line(word, text);
   if (!d.skipped.empty())
-    line("skipped", fmt::format("{} of {} steps:{}", d.skipped.size(), steps.size(), steps_text(d.skipped)));
+    line("skipped", fmt::format("{} of {} steps:{}{}", d.skipped.size(), steps.size(), steps_text(d.skipped),
+                                d.caught ? fmt::format("; in step {} {} made finite values non-finite",
+                                                       d.caught->step + 1, d.caught->where.str())
+                                         : ""));
+  for (std::size_t k = 0; k < steps.back().optimizers.size(); ++k)
+    if (const int skips = steps.back().optimizers[k].skips; steps.back().skips > 0)
+      line("", fmt::format("{}: {}", optimizer_text(trainer.options().rule, k), skips));
   if (const int before = steps.back().skips - static_cast<int>(d.skipped.size()); before > 0)
     line("before", fmt::format("{} of steps 1 to {} were skipped", before, steps.front().step));
   if (d.disagreed_at)

@@ -235,5 +235,12 @@ std::string trace_json(const Trace& trace, const std::vector<TracedSum>& sums);
 /// One file without references to others: plots of loss, scale and skips, heat maps op by step, histograms of
 /// exponents.
 std::string trace_html(const Trace& trace);
+/// A tensor of a step that is to be found on the page; no name: the step as a whole.
+struct MarkedTensor {
+  int step = 0;
+  std::string tensor, what;
+};
+/// The same with these marked in the maps, and listed under a title at the top.
+std::string marked_trace_html(const Trace& trace, const std::string& title, const std::vector<MarkedTensor>& marks);
 
 }  // namespace ampcheck::tools

@@ -49,8 +49,8 @@ HeatMap heat_map(const Trace& trace, const std::vector<std::string>& rows,
   return out;
 }
 
-std::string heat_svg(const HeatMap& map, const std::function<double(double)>& strength,
-                     const std::function<std::string(double)>& words) {
+std::string heat_svg(const HeatMap& map, const std::vector<MarkedTensor>& marks,
+                     const std::function<double(double)>& strength, const std::function<std::string(double)>& words) {
   const double left = 330, row_height = 14;
   const std::size_t columns = map.cells.empty() ? 1 : map.cells.front().size();
   const double cell = (1080 - left) / static_cast<double>(columns),
@@ -64,11 +64,16 @@ std::string heat_svg(const HeatMap& map, const std::function<double(double)>& st
       const Cell& value = map.cells[r][c];
       if (!value.known) continue;
       const double s = std::clamp(strength(value.value), 0.0, 1.0);
+      const auto mark = std::find_if(marks.begin(), marks.end(), [&](const MarkedTensor& m) {
+        return m.tensor == map.rows[r] && static_cast<std::size_t>(m.step) / map.per_column == c;
+      });
       out += fmt::format(
-          "<rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" fill=\"hsl({:.0f} 75% {:.0f}%)\"><title>{}, step "
-          "{}: {}</title></rect>",
+          "<rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" fill=\"hsl({:.0f} 75% {:.0f}%)\"{}><title>{}, "
+          "step {}: {}{}</title></rect>",
           left + cell * static_cast<double>(c), y + 1, std::max(cell - 0.5, 0.5), row_height - 1.5, 140 - 140 * s,
-          82 - 37 * s, html_escaped(map.rows[r]), c * map.per_column + 1, words(value.value));
+          82 - 37 * s, mark != marks.end() ? " class=\"mark\" stroke=\"currentColor\" stroke-width=\"2\"" : "",
+          html_escaped(map.rows[r]), c * map.per_column + 1, words(value.value),
+          mark != marks.end() ? "; of the causal chain: " + html_escaped(mark->what) : "");
     }
   }
   return out + fmt::format(
@@ -114,11 +119,16 @@ std::string histogram(const TracedSum& s) {
 }
 
 /// The first kMostRows of those wanted, in the order of their use.
-std::vector<std::string> rows_of(const std::vector<const TracedSum*>& worst,
+std::vector<std::string> rows_of(const std::vector<const TracedSum*>& worst, const std::vector<MarkedTensor>& marks,
                                  const std::function<bool(const TracedSum&)>& wanted) {
   std::vector<const TracedSum*> rows;
+  for (const TracedSum* s : worst)  // what is marked is there in any case
+    if (std::any_of(marks.begin(), marks.end(), [&](const MarkedTensor& m) { return m.tensor == s->sum.name(); }) &&
+        wanted(*s))
+      rows.push_back(s);
   for (const TracedSum* s : worst)
-    if (rows.size() < kMostRows && wanted(*s)) rows.push_back(s);
+    if (rows.size() < kMostRows && wanted(*s) && std::find(rows.begin(), rows.end(), s) == rows.end())
+      rows.push_back(s);
   std::sort(rows.begin(), rows.end());  // as summed() has them
   std::vector<std::string> out;
   for (const TracedSum* s : rows) out.push_back(s->sum.name());
@@ -155,20 +165,34 @@ std::string loss_section(const Trace& trace) {
              {from, to, scale}, [](double v) { return fmt::format("2^{:.1f}", v); }, skips, frame);
 }
 
+std::string chain_section(const std::string& title, const std::vector<MarkedTensor>& marks) {
+  if (title.empty()) return "";
+  std::string out = "<h2>Causal chain</h2><p>" + html_escaped(title) + "</p>";
+  if (marks.empty()) return out;
+  out += "<ol>";
+  for (const MarkedTensor& m : marks)
+    out += fmt::format("<li>step {}: {}{}</li>", m.step + 1, m.tensor.empty() ? "" : html_escaped(m.tensor) + ": ",
+                       html_escaped(m.what));
+  return out + "</ol>";
+}
+
 }  // namespace
 
-std::string trace_html(const Trace& trace) {
+std::string trace_html(const Trace& trace) { return marked_trace_html(trace, "", {}); }
+
+std::string marked_trace_html(const Trace& trace, const std::string& title, const std::vector<MarkedTensor>& marks) {
   const std::vector<TracedSum> sums = summed(trace);
   std::string out = html_head(fmt::format("ampcheck trace: {} in {}", trace.model, trace.dtype));
   out += fmt::format("<h1>{}, scaler {}</h1><p>seed {}, {} steps, {} tensors{}</p>",
                      html_escaped(net_in(trace.model, trace.dtype, trace.autocast, trace.autocast_tables)),
                      html_escaped(trace.scaler), trace.seed, trace.steps.size(), grouped(std::ssize(trace.tensors)),
                      trace.torn ? "; the run was cut off" : "");
+  out += chain_section(title, marks);
   if (trace.missing) out += "<p>" + html_escaped(missing_text(*trace.missing)) + "</p>";
   if (trace.steps.empty()) return out + "<p>No whole step.</p></body></html>\n";
   out += loss_section(trace);
   const std::vector<const TracedSum*> worst = worst_first(sums);
-  const auto gradients = rows_of(worst, [](const TracedSum& s) {
+  const auto gradients = rows_of(worst, marks, [](const TracedSum& s) {
     return checks::train::is_gradient(s.sum.phase_number()) && s.sum.dtype != Dtype::fp32 && s.sum.nonzero > 0 &&
            !s.sum.noise;
   });
@@ -181,14 +205,14 @@ std::string trace_html(const Trace& trace) {
                 trace, gradients,
                 [](const TracedTensor& t) { return t.nonzero > 0 ? std::optional(t.flushed_share()) : std::nullopt; },
                 true),
-            [](double share) { return share == 0 ? 0 : 0.25 + share * 7.5; },
+            marks, [](double share) { return share == 0 ? 0 : 0.25 + share * 7.5; },
             [](double share) { return percent(share); });
   std::vector<const TracedSum*> tightest;
   for (const TracedSum& s : sums) tightest.push_back(&s);
   std::stable_sort(tightest.begin(), tightest.end(), [](const TracedSum* a, const TracedSum* b) {
     return a->least_headroom.value_or(INFINITY) < b->least_headroom.value_or(INFINITY);
   });
-  const auto low = rows_of(tightest, [](const TracedSum& s) {
+  const auto low = rows_of(tightest, marks, [](const TracedSum& s) {
     return s.sum.dtype != Dtype::fp32 && s.least_headroom &&
            !(s.sum.cast && s.sum.tensor.find("weight") != std::string::npos);
   });
@@ -200,7 +224,7 @@ std::string trace_html(const Trace& trace) {
             heat_map(
                 trace, low, [](const TracedTensor& t) { return t.inf + t.nan > 0 ? std::optional(0.0) : t.headroom(); },
                 false),
-            [](double room) { return 1 - room / 16; }, [](double room) { return fmt::format("2^{:.1f}", room); });
+            marks, [](double room) { return 1 - room / 16; }, [](double room) { return fmt::format("2^{:.1f}", room); });
   std::vector<const TracedSum*> shown;
   for (const TracedSum* s : worst)
     if (shown.size() < kHistograms && s->sum.dtype != Dtype::fp32 && !s->sum.exponents.empty()) shown.push_back(s);

@@ -73,7 +73,7 @@ Outcome outcome_of(TrainOptions options, const StreamMaker& stream, int steps = 
   std::size_t index = 0;
   for (const Parameter& p : trainer.parameters().all()) {
     keep(p.name, p.value);
-    for (const auto& [name, tensor] : trainer.optimizer().state(index)) keep(p.name + " " + name, tensor);
+    for (const auto& [name, tensor] : trainer.optimizers().state(index)) keep(p.name + " " + name, tensor);
     ++index;
   }
   if (trainer.stream() != nullptr) out.launches = trainer.stream()->launches();
