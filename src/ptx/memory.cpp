@@ -63,12 +63,13 @@ bool strong(Access access) { return access != Access::read && access != Access::
 }  // namespace
 
 void Machine::set_up_memory(const Launch& launch) {
-  globals_ = program_.globals;
+  if (launch.globals == nullptr) globals_ = program_.globals;
+  std::uint8_t* const globals = launch.globals == nullptr ? globals_.data() : launch.globals->data();
   for (const auto& named : program_.global_names)
     memories_.push_back({demangled(named.name),
                          kGlobalWindow + named.at,
                          named.bytes,
-                         globals_.data() + named.at,
+                         globals + named.at,
                          named.constant,
                          true,
                          {}});
