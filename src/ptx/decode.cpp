@@ -351,7 +351,7 @@ void Decoder::address(const Operand& operand, Space& space, Instruction& in) {
     const int bits = function_->registers[found->second].bits;
     if (bits != 32 && bits != 64)
       fail("got register " + operand.name + " of " + std::to_string(bits) + " bits as an address, want 64");
-    if (space == Space::param) fail("got a parameter by an address in a register, want its name");
+    if (space == Space::param) space = Space::generic;  // an address of its own kind says that it is a parameter
     in.narrow_address = bits == 32;
     in.from[0] = registers_[function_at_][found->second];
     return;
