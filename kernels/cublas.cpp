@@ -78,7 +78,8 @@ std::atomic<bool> allowed = true;
 void use_cublas(bool on) { allowed = on; }
 
 bool can_use_cublas(const Matrix& a, const Matrix& b) {
-  return allowed && !ptx::on_simulated_gpu() && a.dtype == b.dtype && is_plain(a) && is_plain(b) && library().handle != nullptr;
+  return allowed && !ptx::on_simulated_gpu() && a.dtype == b.dtype && is_plain(a) && is_plain(b) &&
+         library().handle != nullptr;
 }
 
 TensorCore cublas_cores() {

@@ -37,9 +37,15 @@ void run_simulated(const kernels::KernelFn& kernel, const kernels::KernelCall& c
   there.device = Device::cuda;
   try {
     kernel(there);
+  } catch (const EnvironmentError&) {
+    throw;
   } catch (const std::exception& error) {
-    if (gpu.trouble().empty()) throw;
-    throw Error(error.what() + std::string(" ([device ptx] ") + gpu.trouble() + ")");
+    if (gpu.trouble().empty() && gpu.launches() > 0) throw;
+    throw Error(error.what() + std::string(" ([device ptx] ") +
+                (gpu.trouble().empty() ? "got no launch, want a library that finds the CUDA runtime when it is loaded: "
+                                         "nvcc -cudart shared"
+                                       : gpu.trouble()) +
+                ")");
   }
   gpu.finish();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls a kernel on host buffers: directly on the CPU, through device copies of the whole guarded buffers on CUDA, where
-// they lie on the simulated GPU.
+// Calls a kernel on host buffers: directly on the CPU, through device copies of the whole guarded buffers on CUDA,
+// where they lie on the simulated GPU.
 #pragma once
 
 #include <set>

@@ -83,15 +83,16 @@ struct ReciprocalRoot {
 /// Without calls and branches, for vector code: 2^n times the series of exp to an ulp or two of fp64.
 struct Exp2 {
   float operator()(float a) const {
+    constexpr double kTerms[14] = {
+        1 / 6227020800.0, 1 / 479001600.0, 1 / 39916800.0, 1 / 3628800.0, 1 / 362880.0, 1 / 40320.0, 1 / 5040.0,
+        1 / 720.0,        1 / 120.0,       1 / 24.0,       1 / 6.0,       1 / 2.0,      1.0,         1.0};
     constexpr double kRound = 0x1.8p52, kLn2 = 0x1.62e42fefa39efp-1;
     double x = a;
     x = x < -200 ? -200 : x > 200 ? 200 : x;
     const double shifted = x + kRound, t = (x - (shifted - kRound)) * kLn2;
-    double sum = 1.0 / 6227020800.0;
-    for (const double term : {479001600.0, 39916800.0, 3628800.0, 362880.0, 40320.0, 5040.0, 720.0, 120.0, 24.0, 6.0})
-      sum = __builtin_fma(sum, t, 1.0 / term);
-    sum = __builtin_fma(sum, t, 0.5);
-    sum = __builtin_fma(__builtin_fma(sum, t, 1.0), t, 1.0);
+    double sum = kTerms[0];
+#pragma GCC unroll 16
+    for (int k = 1; k < 14; ++k) sum = __builtin_fma(sum, t, kTerms[k]);
     const std::uint64_t power = (std::bit_cast<std::uint64_t>(shifted) + 1023) << 52;
     return static_cast<float>(sum * std::bit_cast<double>(power));
   }

@@ -35,10 +35,9 @@ constexpr std::uint32_t kWrapper = 0x466243b1u;
 const PtxText* usual(const std::vector<PtxText>& all) {
   const PtxText* out = nullptr;
   for (const PtxText& text : all) {
-    const bool better = out == nullptr ||
-                        (text.architecture <= kUsual
-                             ? out->architecture > kUsual || text.architecture > out->architecture
-                             : out->architecture > kUsual && text.architecture < out->architecture);
+    const bool better = out == nullptr || (text.architecture <= kUsual
+                                               ? out->architecture > kUsual || text.architecture > out->architecture
+                                               : out->architecture > kUsual && text.architecture < out->architecture);
     if (better) out = &text;
   }
   return out;
@@ -208,9 +207,9 @@ std::vector<Region> Gpu::memory_of(const GpuCall* call) {
   std::vector<Region> out;
   if (call != nullptr) out = call->tensors_;
   for (const auto& [address, allocation] : allocations_)
-    out.push_back({"allocation " + std::to_string(allocation.number) + " of " + std::to_string(allocation.bytes) +
-                       " bytes",
-                   address, allocation.bytes, allocation.written});
+    out.push_back(
+        {"allocation " + std::to_string(allocation.number) + " of " + std::to_string(allocation.bytes) + " bytes",
+         address, allocation.bytes, allocation.written});
   return out;
 }
 

@@ -78,8 +78,7 @@ int get_kernel(void** kernel, const void* function) {
   return gpu().knows(function) ? done() : said(CudaError::invalid_function);
 }
 int launch(const void* function, Extent grid, Extent block, void** arguments, std::size_t shared, void*) {
-  return said(
-      gpu().launch(function, {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared}, arguments));
+  return said(gpu().launch(function, {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared}, arguments));
 }
 int launch_handle(void* kernel, Extent grid, Extent block, void** arguments, std::size_t shared, void* stream) {
   return launch(kernel, grid, block, arguments, shared, stream);
@@ -93,8 +92,7 @@ int launch_configured(const void* configuration, const void* function, void** ar
 int set_function_attribute(const void* function, int attribute, int value) {
   constexpr int kMostShared = 8;  // cudaFuncAttributeMaxDynamicSharedMemorySize
   if (attribute != kMostShared) return done();
-  return said(value < 0 ? CudaError::invalid_value
-                        : gpu().allow_shared(function, static_cast<std::size_t>(value)));
+  return said(value < 0 ? CudaError::invalid_value : gpu().allow_shared(function, static_cast<std::size_t>(value)));
 }
 int set_cache(const void*, int) { return done(); }
 int active_blocks(int* blocks, const void*, int threads, std::size_t) {
@@ -125,12 +123,14 @@ int copy(void* to, const void* from, std::size_t bytes, int) {
   std::memmove(to, from, bytes);
   return done();
 }
-int copy_in_order(void* to, const void* from, std::size_t bytes, int kind, void*) { return copy(to, from, bytes, kind); }
+int copy_in_order(void* to, const void* from, std::size_t bytes, int kind, void*) {
+  return copy(to, from, bytes, kind);
+}
 int copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
               std::size_t height, int kind) {
   for (std::size_t i = 0; i < height; ++i)
-    if (const int error = copy(static_cast<char*>(to) + i * to_pitch, static_cast<const char*>(from) + i * from_pitch,
-                               width, kind);
+    if (const int error =
+            copy(static_cast<char*>(to) + i * to_pitch, static_cast<const char*>(from) + i * from_pitch, width, kind);
         error != 0)
       return error;
   return done();
@@ -208,25 +208,20 @@ struct Named {
   int attribute, value;
 };
 /// By the numbers of cudaDeviceAttr; what is asked and not named here is 0.
-constexpr Named kAttributes[] = {{1, 1024},          // threads of a block
-                                 {2, 1024},          // of its x, y and z
-                                 {3, 1024},
-                                 {4, 64},
-                                 {5, 2147483647},    // blocks of a grid, x, y and z
-                                 {6, 65535},
-                                 {7, 65535},
-                                 {8, 48 * 1024},     // shared memory of a block
-                                 {9, 64 * 1024},     // constant memory
-                                 {10, 32},           // lanes of a warp
-                                 {12, 65536},        // registers of a block
-                                 {16, 108},          // multiprocessors
-                                 {39, 2048},         // threads of a multiprocessor
-                                 {41, 1},            // one address space
-                                 {75, 8},            // compute capability
-                                 {76, 0},
-                                 {81, 164 * 1024},   // shared memory of a multiprocessor
-                                 {97, 163 * 1024},   // of a block that asks for it
-                                 {115, 1}};          // memory in the order of streams
+constexpr Named kAttributes[] = {{1, 1024},                                            // threads of a block
+                                 {2, 1024},                                            // of its x, y and z
+                                 {3, 1024},        {4, 64},          {5, 2147483647},  // blocks of a grid, x, y and z
+                                 {6, 65535},       {7, 65535},       {8, 48 * 1024},   // shared memory of a block
+                                 {9, 64 * 1024},                                       // constant memory
+                                 {10, 32},                                             // lanes of a warp
+                                 {12, 65536},                                          // registers of a block
+                                 {16, 108},                                            // multiprocessors
+                                 {39, 2048},                                           // threads of a multiprocessor
+                                 {41, 1},                                              // one address space
+                                 {75, 8},                                              // compute capability
+                                 {76, 0},          {81, 164 * 1024},  // shared memory of a multiprocessor
+                                 {97, 163 * 1024},                    // of a block that asks for it
+                                 {115, 1}};                           // memory in the order of streams
 
 int device_attribute(int* value, int attribute, int) {
   *value = 0;

@@ -66,13 +66,8 @@ void Machine::set_up_memory(const Launch& launch) {
   if (launch.globals == nullptr) globals_ = program_.globals;
   std::uint8_t* const globals = launch.globals == nullptr ? globals_.data() : launch.globals->data();
   for (const auto& named : program_.global_names)
-    memories_.push_back({demangled(named.name),
-                         kGlobalWindow + named.at,
-                         named.bytes,
-                         globals + named.at,
-                         named.constant,
-                         true,
-                         {}});
+    memories_.push_back(
+        {demangled(named.name), kGlobalWindow + named.at, named.bytes, globals + named.at, named.constant, true, {}});
   std::uint64_t all = 0;
   for (const Region& region : launch.regions) {
     if (region.bytes == 0) continue;
@@ -247,7 +242,8 @@ std::uint8_t* Machine::locate_row(Warp& warp, std::uint64_t first, std::uint32_t
   if (first >> 56 == kSharedWindow >> 56) {
     const std::uint64_t at = first - kSharedWindow;
     if (at + all > shared_bytes_) return nullptr;
-    return !launch_.watch || touch_row(w, shared_.shadow, at, bytes, access, true) ? block_.shared.data() + at : nullptr;
+    return !launch_.watch || touch_row(w, shared_.shadow, at, bytes, access, true) ? block_.shared.data() + at
+                                                                                   : nullptr;
   }
   if (first >> 56 != 0) return nullptr;
   Memory* const memory = global_at(first, all);

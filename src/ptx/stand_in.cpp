@@ -15,7 +15,8 @@
 asm(".section .rodata\n"
     ".balign 16\n"
     "ampcheck_cudart_begin:\n"
-    ".incbin \"" AMPCHECK_CUDART "\"\n"
+    ".incbin \"" AMPCHECK_CUDART
+    "\"\n"
     "ampcheck_cudart_end:\n"
     ".previous\n");
 extern "C" const char ampcheck_cudart_begin[], ampcheck_cudart_end[];
@@ -39,14 +40,12 @@ void* load() {
   const File file{memfd_create("ampcheck_cudart.so", MFD_CLOEXEC)};
   const auto size = static_cast<std::size_t>(ampcheck_cudart_end - ampcheck_cudart_begin);
   for (std::size_t put = 0; put < size;) {
-    const ssize_t more =
-        file.descriptor < 0 ? -1 : write(file.descriptor, ampcheck_cudart_begin + put, size - put);
+    const ssize_t more = file.descriptor < 0 ? -1 : write(file.descriptor, ampcheck_cudart_begin + put, size - put);
     if (more <= 0) fail("no memory for it");
     put += static_cast<std::size_t>(more);
   }
   // In front of libraries that come later: theirs are looked up here first.
-  void* const library =
-      dlopen(("/proc/self/fd/" + std::to_string(file.descriptor)).c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* const library = dlopen(("/proc/self/fd/" + std::to_string(file.descriptor)).c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) fail(dlerror());
   using Answer = void (*)(const AmpcheckCudaCalls*);
   const auto answer = reinterpret_cast<Answer>(dlsym(library, "ampcheck_answer_cuda"));

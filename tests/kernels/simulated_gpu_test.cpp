@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own CUDA kernels on the simulated GPU: the bits of the CPU device. All ops at their first case here; all their quick
-// cases in tests/exhaustive.
+// Our own CUDA kernels on the simulated GPU: the bits of the CPU device. All ops at their first case here; all their
+// quick cases in tests/exhaustive.
 #include "tests/support/simulated_gpu.h"
 
 namespace ampcheck::checks {
