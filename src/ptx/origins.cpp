@@ -41,10 +41,13 @@ void Machine::run_watched(WarpState& w, const Instruction& in) {
   std::uint32_t old[kLanes];  // of an operand whose place the result takes
   if (over) std::memcpy(old, w.lanes<std::uint32_t>(in.to[0]), sizeof old);
   in.run(w, in);
-  const std::uint32_t* const value = w.lanes<std::uint32_t>(in.to[0]);
+  std::uint32_t* const value = w.lanes<std::uint32_t>(in.to[0]);
   const bool narrow = in.watch != Watch::single;
   const Mask after = narrow ? not_finite_half(w, in.to[0], in.watch) : not_finite(w, value);
   if (after == 0 && !narrow) return;
+  if (!narrow)  // as on a GPU: the lanes of a butterfly agree, whose NaN it ever is
+    for (Mask rest = after & w.mask; rest != 0; rest &= rest - 1)
+      if (std::uint32_t& bits = value[std::countr_zero(rest)]; (bits & 0x7fffffu) != 0) bits = 0x7fffffffu;
   Mask before = over ? not_finite(w, old) : 0;
   for (const Slot slot : in.from)
     if (slot != kNone && slot != in.to[0]) before |= not_finite(w, w.lanes<std::uint32_t>(slot));

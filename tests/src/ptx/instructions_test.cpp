@@ -248,5 +248,16 @@ TEST(PtxInstructions, StandAtTheLineOfTheKernel) {
   EXPECT_EQ(places, (std::vector<std::string>{"kernel.cu:7", "kernel.cu:9", "kernel.cu:9"}));
 }
 
+/// As on a GPU: two lanes that add the same numbers in another order agree on the bits, and store them without a race.
+TEST(PtxInstructions, GiveOneNaNWhateverTheirOperandsHold) {
+  const Ran ran = run_text(kernel_text("ld.global.f32 %f0, [%pa];\nmov.b32 %r0, %f0;\n"
+                                       "shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;\nmov.b32 %f1, %r1;\n"
+                                       "add.f32 %f2, %f0, %f1;\nst.global.f32 [%pb], %f2;\nst.global.f32 [%b], %f2;\n"),
+                           std::vector<std::uint32_t>{0x7fc00001u, 0xffc00002u}, 32, {.block = 2});
+  EXPECT_EQ(ran.b[0], 0x7fffffffu);
+  EXPECT_EQ(ran.b[1], 0x7fffffffu);
+  EXPECT_EQ(ran.findings(), 0) << ran.text();
+}
+
 }  // namespace
 }  // namespace ampcheck::ptx
