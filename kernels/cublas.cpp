@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "kernels/device.h"
+#include "src/ptx/gpu.h"
 
 namespace ampcheck::kernels {
 
@@ -77,11 +78,12 @@ std::atomic<bool> allowed = true;
 void use_cublas(bool on) { allowed = on; }
 
 bool can_use_cublas(const Matrix& a, const Matrix& b) {
-  return allowed && a.dtype == b.dtype && is_plain(a) && is_plain(b) && library().handle != nullptr;
+  return allowed && !ptx::on_simulated_gpu() && a.dtype == b.dtype && is_plain(a) && is_plain(b) &&
+         library().handle != nullptr;
 }
 
 TensorCore cublas_cores() {
-  if (!allowed || library().handle == nullptr) return TensorCore::none;
+  if (!allowed || ptx::simulates_gpu() || library().handle == nullptr) return TensorCore::none;
   int major = 0, minor = 0;
   return cuda_compute_capability(major, minor) ? tensor_core_of(major, minor) : TensorCore::any;
 }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/device.h"
 
+#include <cstring>
+#include <new>
+
 #if AMPCHECK_HAS_CUDA
 #include <cuda_runtime_api.h>
 #endif
 
 #include "kernels/stream.h"
 #include "src/error.h"
+#include "src/ptx/gpu.h"
 
 namespace ampcheck::kernels {
 
@@ -55,24 +59,24 @@ bool cuda_compute_capability(int& major, int& minor) {
          cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0) == cudaSuccess;
 }
 
-std::shared_ptr<void> allocate_on_device(std::size_t bytes) {
+namespace {
+
+std::shared_ptr<void> allocate_real(std::size_t bytes) {
   insist();
   void* memory = nullptr;
   check(cudaMalloc(&memory, bytes > 0 ? bytes : 1), "cudaMalloc");
   return {memory, [](void* p) { cudaFree(p); }};
 }
 
-void copy_to_device(void* device, const void* host, std::size_t bytes) {
+void copy_to_real(void* device, const void* host, std::size_t bytes) {
   check(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "copy to the device");
 }
 
-void copy_to_host(void* host, const void* device, std::size_t bytes) {
+void copy_from_real(void* host, const void* device, std::size_t bytes) {
   check(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost), "copy from the device");
 }
 
-void synchronize_device() { check(cudaDeviceSynchronize(), "kernel"); }
-
-namespace {
+void synchronize_real() { check(cudaDeviceSynchronize(), "kernel"); }
 
 class CudaStream final : public Stream {
  public:
@@ -112,6 +116,10 @@ namespace {
 [[noreturn]] void not_there() {
   throw EnvironmentError("[device] cuda is not there: this program was built without CUDA");
 }
+std::shared_ptr<void> allocate_real(std::size_t) { not_there(); }
+void copy_to_real(void*, const void*, std::size_t) { not_there(); }
+void copy_from_real(void*, const void*, std::size_t) { not_there(); }
+void synchronize_real() { not_there(); }
 
 }  // namespace
 
@@ -122,13 +130,32 @@ bool cuda_available(std::string* why) {
 int cuda_device_count() { return 0; }
 std::string cuda_device_name(int) { not_there(); }
 bool cuda_compute_capability(int&, int&) { return false; }
-std::shared_ptr<void> allocate_on_device(std::size_t) { not_there(); }
-void copy_to_device(void*, const void*, std::size_t) { not_there(); }
-void copy_to_host(void*, const void*, std::size_t) { not_there(); }
-void synchronize_device() { not_there(); }
 std::unique_ptr<Stream> make_cuda_stream() { not_there(); }
 
 #endif
+
+std::shared_ptr<void> allocate_on_device(std::size_t bytes) {
+  if (!ptx::on_simulated_gpu()) return allocate_real(bytes);
+  ptx::Gpu& gpu = ptx::Gpu::instance();
+  void* const memory = gpu.allocate(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return {memory, [&gpu](void* p) { gpu.release(p); }};
+}
+
+void copy_to_device(void* device, const void* host, std::size_t bytes) {
+  if (!ptx::on_simulated_gpu()) return copy_to_real(device, host, bytes);
+  ptx::Gpu::instance().touch(device, bytes);
+  std::memcpy(device, host, bytes);
+}
+
+void copy_to_host(void* host, const void* device, std::size_t bytes) {
+  if (!ptx::on_simulated_gpu()) return copy_from_real(host, device, bytes);
+  std::memcpy(host, device, bytes);
+}
+
+void synchronize_device() {
+  if (!ptx::on_simulated_gpu()) synchronize_real();  // there a launch is over when it returns
+}
 
 DeviceTensor::DeviceTensor(const TensorView& host) : host_(host), view_(host) {
   std::int64_t low = 0, high = host.count() > 0 ? 1 : 0;  // elements, relative to data

@@ -9,6 +9,7 @@
 #include "src/error.h"
 #include "src/file_bytes.h"
 #include "src/freed_memory.h"
+#include "tools/choose/device_choice.h"
 #include "tools/choose/plugins.h"
 #include "tools/commands/commands.h"
 #include "tools/report/foreign_file.h"
@@ -110,6 +111,7 @@ ExitCode run_apart(const AnyOptions& options, const std::string& library) {
 }
 
 ExitCode run(int argc, char** argv) {
+  simulate_gpu_as_asked();
   if (argc > 1 && std::string_view(argv[1]) == "--worker") return worker_main(argc, argv);
   if (argc > 1 && std::string_view(argv[1]) == "--runner") return runner_main(argc, argv);
   std::optional<std::string> help;

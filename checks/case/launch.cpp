@@ -212,6 +212,13 @@ double seconds_in_launch() {
 
 namespace {
 
+/// Whether a tensor that is to be written holds nothing before: one that a kernel adds to holds numbers.
+bool holds_poison(const TensorView& view) {
+  if (view.count() == 0) return false;
+  const std::uint64_t first = bits_at(view, 0);
+  return first == poison(view.dtype, 0) || first == poison(view.dtype, 1);
+}
+
 GuardedTensor copy_of(const std::string& name, const GuardedTensor& tensor, LaunchCopies* copies) {
   const auto known = copies == nullptr ? std::map<std::string, LaunchCopies::Copy>::iterator() : copies->of.find(name);
   if (copies == nullptr || known == copies->of.end()) return tensor.clone();
@@ -235,6 +242,7 @@ LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensor
   call.device = device;
   call.cancel = cancel;
   std::vector<GuardedTensor*> all;
+  std::set<std::string> unwritten;
   for (auto& [name, tensor] : read) {
     call.tensors.emplace_back(name, tensor.view());
     all.push_back(&tensor);
@@ -242,13 +250,14 @@ LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensor
   for (auto& [name, tensor] : out.written) {
     call.tensors.emplace_back(name, tensor.view());
     all.push_back(&tensor);
+    if (holds_poison(tensor.view())) unwritten.insert(name);
   }
   for (const auto& [name, from] : tensors.in_place) call.tensors.emplace_back(name, read.at(from).view());
   take_launch_notes();  // what a launch left that threw
   {
     const RunningLaunch running;
     try {
-      run_on(device, kernel, call, all);
+      run_on(device, kernel, call, all, unwritten);
     } catch (const std::bad_alloc&) {  // of a library a finding
       throw KernelWithoutMemory("[kernel] it threw std::bad_alloc: there is not as much memory as it asked for");
     }

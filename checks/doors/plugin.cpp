@@ -11,6 +11,7 @@
 #include "checks/doors/launcher_toml.h"
 #include "checks/doors/loading.h"
 #include "checks/doors/toml_launchers.h"
+#include "src/ptx/gpu.h"
 #include "src/toml_file.h"
 
 namespace ampcheck::checks {
@@ -67,9 +68,15 @@ Plugin load(const std::string& path, Opening opening) {
   const Loading loading(path);
   void* library = dlopen(as_file(path).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    const char* why = dlerror();
-    throw EnvironmentError("[plug-in] got '" + path +
-                           "', which cannot be loaded: " + (why == nullptr ? "no reason given" : why));
+    const char* const said = dlerror();
+    const std::string why = said == nullptr ? "no reason given" : said;
+    const bool runtime = why.find("undefined symbol: cuda") != std::string::npos ||
+                         why.find("undefined symbol: __cuda") != std::string::npos;
+    throw EnvironmentError("[plug-in] got '" + path + "', which cannot be loaded: " + why +
+                           (!runtime               ? ""
+                            : ptx::simulates_gpu() ? ", which the simulated GPU does not answer (ampcheck explain "
+                                                     "gpu-kernels)"
+                                                   : ", want the CUDA runtime linked, or --device ptx"));
   }
   const auto describe = reinterpret_cast<const ac_plugin* (*)()>(dlsym(library, kSymbol));
   if (describe == nullptr)

@@ -166,8 +166,9 @@ void Decoder::lay_out_globals() {
   }
 }
 
-/// Registers, parameters and variables of a function.
-void Decoder::lay_out(const Function& function) {
+/// Parameters and variables of a function.
+void Decoder::lay_out(std::size_t index) {
+  const Function& function = module().functions[index];
   Routine code;
   code.name = function.name;
   code.entry = function.entry;
@@ -210,16 +211,18 @@ void Decoder::lay_out(const Function& function) {
       fail("got the variable '" + variable.name + "' of a function in global memory, want it in the module");
     }
   }
-  code.register_begin = aligned(program_->register_bytes, 64u);
-  std::vector<Slot>& slots = registers_.emplace_back();
+  places_[index] = std::move(places);
+  program_->functions[index] = std::move(code);
+}
+
+void Decoder::lay_out_registers(std::size_t index) {
+  const Function& function = module().functions[index];
+  std::vector<Slot>& slots = registers_[index];
   // Predicates first: they are small and used together.
   slots.resize(function.registers.size());
   for (const bool predicates : {true, false})
     for (std::size_t i = 0; i < function.registers.size(); ++i)
       if ((function.registers[i].kind == 'p') == predicates) slots[i] = new_register(function.registers[i].bits);
-  code.register_end = program_->register_bytes;
-  places_.push_back(std::move(places));
-  program_->functions.push_back(std::move(code));
 }
 
 std::uint32_t Decoder::function_index(const std::string& name) const {
@@ -348,7 +351,7 @@ void Decoder::address(const Operand& operand, Space& space, Instruction& in) {
     const int bits = function_->registers[found->second].bits;
     if (bits != 32 && bits != 64)
       fail("got register " + operand.name + " of " + std::to_string(bits) + " bits as an address, want 64");
-    if (space == Space::param) fail("got a parameter by an address in a register, want its name");
+    if (space == Space::param) space = Space::generic;  // an address of its own kind says that it is a parameter
     in.narrow_address = bits == 32;
     in.from[0] = registers_[function_at_][found->second];
     return;
@@ -431,6 +434,7 @@ void Decoder::body(std::size_t index) {
   const Function& function = module().functions[index];
   function_ = &function;
   function_at_ = index;
+  lay_out_registers(index);
   program_->functions[index].first = static_cast<std::uint32_t>(program_->code.size());
   for (const Statement& statement : function.body) {
     statement_ = &statement;
@@ -445,13 +449,36 @@ void Decoder::body(std::size_t index) {
   end.place = program_->code.empty() ? 0 : program_->code.back().place;
   if (function.defined) program_->code.push_back(end);
   program_->functions[index].last = static_cast<std::uint32_t>(program_->code.size());
+  program_->functions[index].register_end = aligned(program_->register_bytes, 64u) + 64;
   statement_ = nullptr;
+}
+
+/// Calls visit for each function: kernels come last, and each finds `at` as the functions before them have left it. In
+/// the end it is the largest.
+template <class Visit>
+void Decoder::each_function(std::uint32_t& at, Visit visit) {
+  for (std::size_t i = 0; i < module().functions.size(); ++i)
+    if (!module().functions[i].entry) visit(i);
+  const std::uint32_t shared = at;
+  std::uint32_t most = at;
+  for (std::size_t i = 0; i < module().functions.size(); ++i) {
+    if (!module().functions[i].entry) continue;
+    at = shared;
+    visit(i);
+    most = std::max(most, at);
+  }
+  at = most;
 }
 
 std::shared_ptr<const Program> Decoder::all() {
   lay_out_globals();
   specials();
-  for (const Function& function : module().functions) lay_out(function);
+  const std::size_t functions = module().functions.size();
+  program_->functions.resize(functions);
+  places_.resize(functions);
+  registers_.resize(functions);
+  // One kernel runs at a time: what is its own lies where that of the others lies, behind that of what it may call.
+  each_function(program_->local_bytes, [&](std::size_t i) { lay_out(i); });
   std::uint64_t shared = 0;
   for (const auto& named : program_->shared_names) shared = std::max(shared, named.at + named.bytes);
   // What the launch adds begins behind all that is static.
@@ -464,8 +491,9 @@ std::shared_ptr<const Program> Decoder::all() {
   for (std::size_t i = 0; i < module().functions.size(); ++i)
     for (const Variable& variable : module().functions[i].variables) dynamic(variable, places_[i]);
   for (Routine& code : program_->functions) code.shared_bytes = static_cast<std::uint32_t>(shared);
-  for (std::size_t i = 0; i < module().functions.size(); ++i)
+  each_function(program_->register_bytes, [&](std::size_t i) {
     if (module().functions[i].defined) body(i);
+  });
   function_at_ = 0;
   for (const Variable& variable : module().variables)
     for (const Variable::Address& address : variable.addresses) {
@@ -477,7 +505,6 @@ std::shared_ptr<const Program> Decoder::all() {
       std::memcpy(program_->globals.data() + (at->second.second - kGlobalWindow) + address.at, &value, sizeof value);
     }
   program_->constants.resize(aligned<std::size_t>(program_->constants.size(), 64) + 64);
-  program_->register_bytes = aligned(program_->register_bytes, 64u) + 64;
   return program_;
 }
 

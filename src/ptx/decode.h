@@ -78,7 +78,10 @@ class Decoder {
 
  private:
   void lay_out_globals();
-  void lay_out(const Function& function);
+  template <class Visit>
+  void each_function(std::uint32_t& at, Visit visit);
+  void lay_out(std::size_t index);
+  void lay_out_registers(std::size_t index);
   void specials();
   void body(std::size_t index);
   void one(const Statement& statement, Instruction& in);

@@ -116,6 +116,11 @@ void float_to_float(Warp& w, const Instruction& in) {
     });
     return;
   }
+  if constexpr (std::is_same_v<D, float> && std::is_same_v<S, float>)
+    if (in.number == kWhole) {  // to a whole number, to nearest
+      into<float>(w, in.to[0], [=](int i) { return __builtin_rintf(taken<float>(a[i])); });
+      return;
+    }
   each_into<D>(w, in.to[0], [=](int i) {
     double x = wide(taken<S>(a[i]));
     const bool flush = (in.number & kFtz) != 0;

@@ -31,14 +31,59 @@ void give(const Warp& w, std::uint32_t slot, int lane, T value) {
     w.lanes<std::uint32_t>(slot)[lane] = static_cast<std::uint32_t>(value);
 }
 
+/// The addresses of all lanes, of inactive ones too.
+void addresses_of(const Warp& w, const Instruction& in, std::uint64_t* at) {
+  const bool windowed = in.space == Space::shared || in.space == Space::local;
+  const std::uint64_t plus = static_cast<std::uint64_t>(in.number),
+                      keep = windowed ? std::uint64_t{0xffffffff} : ~std::uint64_t{0},
+                      window = in.space == Space::shared  ? kSharedWindow
+                               : in.space == Space::local ? kLocalWindow
+                                                          : 0;
+  if (in.narrow_address) {
+    const std::uint32_t* const a = w.lanes<std::uint32_t>(in.from[0]);
+    for (int i = 0; i < kLanes; ++i) at[i] = ((a[i] + plus) & keep) + window;
+    return;
+  }
+  const std::uint64_t* const a = w.lanes<std::uint64_t>(in.from[0]);
+  for (int i = 0; i < kLanes; ++i) at[i] = ((a[i] + plus) & keep) + window;
+}
+
+/// Whether the lanes follow each other in memory.
+bool in_a_row(const std::uint64_t* at, std::uint64_t bytes) {
+  std::uint64_t apart = 0;
+  for (std::uint64_t i = 0; i < kLanes; ++i) apart |= at[i] ^ (at[0] + i * bytes);
+  return apart == 0;
+}
+
+/// One element a lane by a whole warp, the lanes in a row: one look for all of them.
+template <class T>
+bool load_row(Warp& w, const std::uint64_t* at, std::uint32_t slot) {
+  if (w.mask != kAll || !in_a_row(at, sizeof(T))) return false;
+  const std::uint8_t* const from = w.machine->locate_row(w, at[0], sizeof(T), Access::read);
+  if (from == nullptr) return false;
+  T values[kLanes];
+  std::memcpy(values, from, sizeof values);
+  if ((slot & kWideSlot) != 0) {
+    auto* const to = w.lanes<std::uint64_t>(slot & ~kWideSlot);
+    for (int i = 0; i < kLanes; ++i) to[i] = static_cast<std::uint64_t>(static_cast<std::int64_t>(values[i]));
+  } else {
+    auto* const to = w.lanes<std::uint32_t>(slot);
+    for (int i = 0; i < kLanes; ++i) to[i] = static_cast<std::uint32_t>(values[i]);
+  }
+  return true;
+}
+
 /// One element a lane, all of them from one tensor that nothing has written: no lane needs a look of its own.
 template <class T>
 bool load_plainly(Warp& w, const Instruction& in, std::uint32_t slot) {
-  if (in.space != Space::global && in.space != Space::generic) return false;
-  std::uint64_t at[kLanes], low = ~std::uint64_t{0}, high = 0, odd = 0;
+  if (in.space == Space::local || slot == kNone) return false;
+  std::uint64_t at[kLanes];
+  addresses_of(w, in, at);
+  if (load_row<T>(w, at, slot)) return true;
+  if (in.space == Space::shared) return false;
+  std::uint64_t low = ~std::uint64_t{0}, high = 0, odd = 0;
   for (Mask rest = w.mask; rest != 0; rest &= rest - 1) {
     const int lane = std::countr_zero(rest);
-    at[lane] = address_of(w, in, lane);
     low = std::min(low, at[lane]);
     high = std::max(high, at[lane]);
     odd |= at[lane];
@@ -54,12 +99,33 @@ bool load_plainly(Warp& w, const Instruction& in, std::uint32_t slot) {
   return true;
 }
 
+template <class T>
+bool store_row(Warp& w, const Instruction& in, std::uint32_t slot) {
+  if (w.mask != kAll || in.space == Space::local) return false;
+  std::uint64_t at[kLanes];
+  addresses_of(w, in, at);
+  if (!in_a_row(at, sizeof(T))) return false;
+  std::uint8_t* const to = w.machine->locate_row(w, at[0], sizeof(T), Access::write);
+  if (to == nullptr) return false;
+  T values[kLanes];
+  const bool wide = sizeof(T) == 8 || ((slot & kConstant) == 0 && (slot & kWideSlot) != 0);
+  if (wide) {
+    const auto* const from = w.lanes<std::uint64_t>((slot & kConstant) == 0 ? slot & ~kWideSlot : slot);
+    for (int i = 0; i < kLanes; ++i) values[i] = static_cast<T>(from[i]);
+  } else {
+    const auto* const from = w.lanes<std::uint32_t>(slot);
+    for (int i = 0; i < kLanes; ++i) values[i] = static_cast<T>(from[i]);
+  }
+  std::memcpy(to, values, sizeof values);
+  return true;
+}
+
 /// target: a strong access.
 template <class T>
 void load(Warp& w, const Instruction& in) {
   const std::uint32_t* const extra = &w.machine->program().extra[in.more];
-  if (in.count == 1 && load_plainly<T>(w, in, extra[0])) return;
   const Access access = in.target != 0 ? Access::strong_read : Access::read;
+  if (in.count == 1 && access == Access::read && load_plainly<T>(w, in, extra[0])) return;
   const auto bytes = static_cast<std::uint32_t>(sizeof(T)) * in.count;
   for (Mask rest = w.mask; rest != 0; rest &= rest - 1) {
     const int lane = std::countr_zero(rest);
@@ -76,6 +142,7 @@ template <class T>
 void store(Warp& w, const Instruction& in) {
   const std::uint32_t* const extra = &w.machine->program().extra[in.more];
   const Access access = in.target != 0 ? Access::strong_write : Access::write;
+  if (in.count == 1 && access == Access::write && store_row<T>(w, in, extra[0])) return;
   const auto bytes = static_cast<std::uint32_t>(sizeof(T)) * in.count;
   for (Mask rest = w.mask; rest != 0; rest &= rest - 1) {
     const int lane = std::countr_zero(rest);

@@ -65,7 +65,7 @@ Machine::Machine(const Program& program, const Routine& kernel, const Launch& la
   block_.shared.resize(shared_bytes_ + 16);
   for (std::uint32_t i = 0; i < warps_; ++i) {
     auto w = std::make_unique<WarpState>();
-    w->registers.resize(program.register_bytes + 128);
+    w->registers.resize(kernel.register_end + 128);
     w->local.resize(std::size_t{program.local_bytes} * kLanes + 16);
     w->base[0] = aligned_data(w->registers);
     w->machine = this;

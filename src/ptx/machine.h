@@ -94,6 +94,9 @@ class Machine {
   /// Where an access of a lane goes, or null if it may not: that is noted. `fresh`: the bytes that a write puts there.
   std::uint8_t* locate(Warp& w, const Instruction& in, int lane, std::uint64_t address, std::uint32_t bytes,
                        Access access, const void* fresh = nullptr);
+  /// Where a plain access of a whole warp goes whose lanes follow each other, `bytes` each, or null if each lane has to
+  /// be looked at by itself.
+  std::uint8_t* locate_row(Warp& w, std::uint64_t first, std::uint32_t bytes, Access access);
   /// A note, once for each code, kind and source line; further ones are counted, and their text is never made.
   /// `other`: the second instruction of two, `kind`: tells apart what else is alike.
   template <class Text>
@@ -109,6 +112,10 @@ class Machine {
   /// Where a read of some lanes goes that needs no shadow: what is added to an address gives its place on the host.
   /// False: lane by lane.
   bool plain_read(std::uint64_t low, std::uint64_t bytes, std::uint64_t& to_host) {
+    if (low >> 56 == kParamWindow >> 56) {
+      to_host = reinterpret_cast<std::uintptr_t>(launch_.params.data()) - kParamWindow;
+      return low - kParamWindow + bytes <= kernel_.param_bytes;
+    }
     if (low >> 56 != 0) return false;
     const Memory* const memory = global_at(low, bytes);
     if (memory == nullptr || (watch_global_ && !memory->shadow.cells.empty())) return false;
@@ -158,6 +165,8 @@ class Machine {
   std::string outside_text(const Warp& w, int lane, std::uint64_t address, std::uint32_t bytes, Access access) const;
   void touch(WarpState& w, const Instruction& in, int lane, Memory& memory, std::uint64_t at, std::uint32_t bytes,
              Access access, const void* fresh, bool shared);
+  bool touch_row(const WarpState& w, Shadow& shadow, std::uint64_t at, std::uint32_t bytes, Access access, bool shared);
+  std::uint32_t ordered_before(const WarpState& w) const;
   void touch_cell(WarpState& w, const Instruction& in, int lane, const Memory& memory, std::uint64_t grain,
                   Access access, bool same_value, bool shared);
   bool ordered(const WarpState& w, int lane, const Trace& before) const;
@@ -192,9 +201,12 @@ class Machine {
   std::map<std::tuple<Code, std::string_view, std::uint32_t, std::uint32_t, std::string_view>, Found> found_;
   std::string printed_;
   struct Origin {
+    std::uint32_t at = 0;  ///< instruction
     std::int64_t nans = 0, infinities = 0, lanes = 0;
   };
-  std::map<std::uint32_t, Origin> origins_;  ///< by instruction
+  Origin& origin(std::uint32_t at);
+  std::vector<Origin> origins_;
+  std::vector<std::uint32_t> origin_at_;  ///< by instruction, one more than its place in origins_; 0: none
   std::vector<LaunchFact> facts_;
 };
 

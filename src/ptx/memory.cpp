@@ -63,15 +63,11 @@ bool strong(Access access) { return access != Access::read && access != Access::
 }  // namespace
 
 void Machine::set_up_memory(const Launch& launch) {
-  globals_ = program_.globals;
+  if (launch.globals == nullptr) globals_ = program_.globals;
+  std::uint8_t* const globals = launch.globals == nullptr ? globals_.data() : launch.globals->data();
   for (const auto& named : program_.global_names)
-    memories_.push_back({demangled(named.name),
-                         kGlobalWindow + named.at,
-                         named.bytes,
-                         globals_.data() + named.at,
-                         named.constant,
-                         true,
-                         {}});
+    memories_.push_back(
+        {demangled(named.name), kGlobalWindow + named.at, named.bytes, globals + named.at, named.constant, true, {}});
   std::uint64_t all = 0;
   for (const Region& region : launch.regions) {
     if (region.bytes == 0) continue;
@@ -153,6 +149,8 @@ std::string Machine::outside_text(const Warp& w, int lane, std::uint64_t address
                 ? std::to_string(offset - shared_bytes_) + " bytes behind the end of shared memory, which has " +
                       std::to_string(shared_bytes_)
                 : "over the end of shared memory, which has " + std::to_string(shared_bytes_) + " bytes";
+  } else if (address >> 56 == kParamWindow >> 56) {
+    where = "outside the kernel's parameters";
   } else if (address >> 56 == kLocalWindow >> 56) {
     where = "outside the thread's local memory";
   } else {
@@ -210,6 +208,14 @@ std::uint8_t* Machine::locate(Warp& warp, const Instruction& in, int lane, std::
     }
     return w.local.data() + static_cast<std::size_t>(lane) * program_.local_bytes + at;
   }
+  if (window == kParamWindow >> 56) {
+    const std::uint64_t at = address - kParamWindow;
+    if (writes(access) || at + bytes > kernel_.param_bytes) {
+      outside(w, in, lane, address, bytes, access);
+      return nullptr;
+    }
+    return const_cast<std::uint8_t*>(launch_.params.data()) + at;
+  }
   Memory* const memory = global_at(address, bytes);
   if (memory == nullptr || (memory->constant && writes(access))) {
     outside(w, in, lane, address, bytes, access);
@@ -227,6 +233,69 @@ std::uint8_t* Machine::locate(Warp& warp, const Instruction& in, int lane, std::
   }
   touch(w, in, lane, *memory, at, bytes, access, fresh == nullptr || differs(host, fresh, bytes) ? fresh : host, false);
   return host;
+}
+
+std::uint8_t* Machine::locate_row(Warp& warp, std::uint64_t first, std::uint32_t bytes, Access access) {
+  const auto& w = static_cast<const WarpState&>(warp);
+  const std::uint64_t all = std::uint64_t{bytes} * kLanes;
+  if ((first & (bytes - 1)) != 0) return nullptr;
+  if (first >> 56 == kSharedWindow >> 56) {
+    const std::uint64_t at = first - kSharedWindow;
+    if (at + all > shared_bytes_) return nullptr;
+    return !launch_.watch || touch_row(w, shared_.shadow, at, bytes, access, true) ? block_.shared.data() + at
+                                                                                   : nullptr;
+  }
+  if (first >> 56 != 0) return nullptr;
+  Memory* const memory = global_at(first, all);
+  if (memory == nullptr || (memory->constant && writes(access))) return nullptr;
+  const std::uint64_t at = first - memory->address;
+  if (!watch_global_) return memory->host + at;
+  if (memory->shadow.cells.empty()) return writes(access) ? nullptr : memory->host + at;
+  return touch_row(w, memory->shadow, at, bytes, access, false) ? memory->host + at : nullptr;
+}
+
+/// Whatever a thread of the block did before this clock is ordered for all lanes of the warp.
+std::uint32_t Machine::ordered_before(const WarpState& w) const {
+  std::uint32_t out = w.synced;
+  for (std::uint32_t other = 0; other < warps_; ++other)
+    if (other != w.index) out = std::min(out, w.known[other]);
+  return out;
+}
+
+/// Notes an access of a whole warp in a row if it is plainly right. False, and nothing noted, if not.
+bool Machine::touch_row(const WarpState& w, Shadow& shadow, std::uint64_t at, std::uint32_t bytes, Access access,
+                        bool shared) {
+  if (bytes < shadow.grain) return false;
+  const std::uint32_t per_lane = bytes / shadow.grain, n = per_lane * kLanes, block = block_.index,
+                      safe = ordered_before(w), thread = w.index * kLanes;
+  Cell* const cells = &shadow.cells[at / shadow.grain];
+  std::uint8_t* const written = shared ? nullptr : &shadow.written[at / shadow.grain];
+  const auto old = [&](const Trace& before, std::uint32_t i) {
+    return before.block == block && (before.clock < safe || before.thread == thread + i / per_lane);
+  };
+  if (writes(access)) {
+    for (std::uint32_t i = 0; i < n; ++i)
+      for (const Trace* before : {&cells[i].write, &cells[i].read[0], &cells[i].read[1]})
+        if (before->set && !old(*before, i) && !(shared && before->block != block)) return false;
+  } else {
+    for (std::uint32_t i = 0; i < n; ++i) {
+      const Trace& before = cells[i].write;
+      const bool there = shared ? before.set && before.block == block : written[i] != 0;
+      if (!there || (before.set && !old(before, i))) return false;
+    }
+  }
+  for (std::uint32_t i = 0; i < n; ++i) {
+    const Trace now{block, block_.clock, w.current, static_cast<std::uint16_t>(thread + i / per_lane), true, false};
+    if (writes(access)) {
+      cells[i].write = now;
+      continue;
+    }
+    Trace& last = cells[i].read[0];
+    if (last.set && (last.thread != now.thread || last.block != now.block)) cells[i].read[1] = last;
+    last = now;
+  }
+  if (writes(access) && !shared) std::memset(written, 1, n);
+  return true;
 }
 
 /// `fresh` is the memory itself where a write changes nothing.

@@ -11,11 +11,10 @@ namespace {
 
 constexpr std::size_t kShown = 6;
 
-Mask not_finite(const Warp& w, Slot slot) {
-  const std::uint32_t* const a = w.lanes<std::uint32_t>(slot);
-  std::uint32_t any = 0;
-  for (int i = 0; i < kLanes; ++i) any |= static_cast<std::uint32_t>((a[i] & 0x7f800000u) == 0x7f800000u);
-  if (any == 0) return 0;
+Mask not_finite(const Warp& w, const std::uint32_t* a) {
+  std::uint32_t largest = 0;
+  for (int i = 0; i < kLanes; ++i) largest = std::max(largest, a[i] & 0x7f800000u);
+  if (largest != 0x7f800000u) return 0;
   return where(w, 0, [=](int i) { return (a[i] & 0x7f800000u) == 0x7f800000u; });
 }
 
@@ -27,21 +26,35 @@ Mask not_finite_half(const Warp& w, Slot slot, Watch watch) {
 
 }  // namespace
 
+Machine::Origin& Machine::origin(std::uint32_t at) {
+  if (origin_at_.empty()) origin_at_.assign(program_.code.size(), 0);
+  std::uint32_t& known = origin_at_[at];
+  if (known == 0) {
+    origins_.push_back({.at = at});
+    known = static_cast<std::uint32_t>(origins_.size());
+  }
+  return origins_[known - 1];
+}
+
 void Machine::run_watched(WarpState& w, const Instruction& in) {
-  Mask before = 0;  // of operands: the result may take the place of one
-  for (const Slot slot : in.from)
-    if (slot != kNone && slot == in.to[0]) before |= not_finite(w, slot);
+  const bool over = in.from[0] == in.to[0] || in.from[1] == in.to[0] || in.from[2] == in.to[0];
+  std::uint32_t old[kLanes];  // of an operand whose place the result takes
+  if (over) std::memcpy(old, w.lanes<std::uint32_t>(in.to[0]), sizeof old);
   in.run(w, in);
+  std::uint32_t* const value = w.lanes<std::uint32_t>(in.to[0]);
   const bool narrow = in.watch != Watch::single;
-  const Mask after = narrow ? not_finite_half(w, in.to[0], in.watch) : not_finite(w, in.to[0]);
+  const Mask after = narrow ? not_finite_half(w, in.to[0], in.watch) : not_finite(w, value);
   if (after == 0 && !narrow) return;
+  if (!narrow)  // as on a GPU: the lanes of a butterfly agree, whose NaN it ever is
+    for (Mask rest = after & w.mask; rest != 0; rest &= rest - 1)
+      if (std::uint32_t& bits = value[std::countr_zero(rest)]; (bits & 0x7fffffu) != 0) bits = 0x7fffffffu;
+  Mask before = over ? not_finite(w, old) : 0;
   for (const Slot slot : in.from)
-    if (slot != kNone && slot != in.to[0]) before |= not_finite(w, slot);
+    if (slot != kNone && slot != in.to[0]) before |= not_finite(w, w.lanes<std::uint32_t>(slot));
   const Mask born = after & ~before;
   if (born == 0 && !narrow) return;
-  Origin& origin = origins_[w.current];
+  Origin& origin = this->origin(w.current);
   origin.lanes += std::popcount(w.mask);
-  const std::uint32_t* const value = w.lanes<std::uint32_t>(in.to[0]);
   const std::uint32_t fraction = in.watch == Watch::single ? 0x7fffffu : in.watch == Watch::half ? 0x3ffu : 0x7fu;
   for (Mask rest = born; rest != 0; rest &= rest - 1)
     ++((value[std::countr_zero(rest)] & fraction) != 0 ? origin.nans : origin.infinities);
@@ -54,9 +67,10 @@ void Machine::facts_of_results() {
     if (to.find(text) != std::string::npos || ++shown[which] > kShown) return;
     to += (to.empty() ? "" : ", ") + text;
   };
-  for (const auto& [at, origin] : origins_) {
-    const Instruction& in = program_.code[at];
-    const std::string place = place_of(at);
+  std::sort(origins_.begin(), origins_.end(), [](const Origin& a, const Origin& b) { return a.at < b.at; });
+  for (const Origin& origin : origins_) {
+    const Instruction& in = program_.code[origin.at];
+    const std::string place = place_of(origin.at);
     if (origin.nans > 0) add(nans, 0, place);
     if (origin.infinities > 0) add(infinities, 1, place);
     if (in.watch == Watch::half) add(narrow[0], 2, place);

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <map>
 #include <optional>
+#include <tuple>
 
 #include "src/ptx/lexer.h"
 #include "src/ptx/literals.h"
@@ -407,26 +409,33 @@ class Parser {
   }
 
   /// .loc file line column [, function_name label [+ n], inlined_at file line column]: the line of the caller counts,
-  /// which is the user's where a header's function is inlined.
+  /// which is the user's where a header's function is inlined. That place may be one of a function that is inlined
+  /// itself: then it was said before.
   void location() {
     ++at_;
-    Place place;
+    using Where = std::tuple<int, int, int>;
     const auto read = [&] {
-      place = {static_cast<int>(integer()), 0};
-      place.line = static_cast<int>(integer());
-      integer();
+      const int file = static_cast<int>(integer()), line = static_cast<int>(integer());
+      return Where(file, line, static_cast<int>(integer()));
     };
-    read();
+    const Where own = read();
+    Where place = own;
     while (take(",")) {
       const std::string what = word("function_name or inlined_at");
       if (what == "inlined_at") {
-        read();
+        place = read();
       } else {
         word("a label");
         if (take("+")) integer();
       }
     }
-    if (place.line != 0) place_ = place_index(place);  // line 0 is the compiler's own code
+    if (place != own) {
+      const auto outer = callers_.find(place);
+      if (outer != callers_.end() && outer->second != own) place = outer->second;
+      callers_[own] = place;
+    }
+    const auto [file, line, column] = place;
+    if (line != 0) place_ = place_index({file, line});  // line 0 is the compiler's own code
   }
 
   int place_index(const Place& place) {
@@ -551,6 +560,7 @@ class Parser {
   std::vector<int> parents_, statement_scopes_;
   int place_ = -1;
   std::map<std::pair<int, int>, std::size_t> place_indices_;
+  std::map<std::tuple<int, int, int>, std::tuple<int, int, int>> callers_;  ///< of inlined places, the outermost
 };
 
 }  // namespace

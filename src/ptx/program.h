@@ -63,9 +63,9 @@ struct Routine {
   std::vector<std::uint32_t> return_at = {};        ///< in local memory
   std::vector<std::uint32_t> param_at = {};         ///< of an entry in its parameters, else in local memory
   std::uint32_t param_bytes = 0;
-  std::uint32_t register_begin = 0, register_end = 0;  ///< bytes of the register file
-  std::uint32_t shared_bytes = 0;                      ///< of all functions, without what the launch adds
-  std::uint32_t first = 0, last = 0;                   ///< instructions
+  std::uint32_t register_end = 0;     ///< bytes of the register file that it needs, with what it calls
+  std::uint32_t shared_bytes = 0;     ///< of all functions, without what the launch adds
+  std::uint32_t first = 0, last = 0;  ///< instructions
 };
 
 /// The slots of what a thread may ask of itself.

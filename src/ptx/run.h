@@ -31,6 +31,8 @@ struct Launch {
   std::uint64_t schedule = 0;            ///< 0: blocks and warps in their order; else the seed of another one
   std::function<bool()> cancelled = {};  ///< asked now and then
   bool watch = true;                     ///< races and uninitialised reads
+  /// What the variables of the module hold, before and behind the launch; null: what the text says, each time.
+  std::vector<std::uint8_t>* globals = nullptr;
 };
 
 struct Outcome {

@@ -92,6 +92,7 @@ void forward(Type<T>, const Call& call, Summed) {
   const int rows = static_cast<int>(x.extent(0)), columns = static_cast<int>(x.extent(1));
   if (call.raw().device.type == AC_CUDA) {
     using D = DeviceType<T>;
+    if (rows == 0) return;  // there is no empty grid
     rms_norm_forward<D, Summed::value>
         <<<static_cast<unsigned>(rows), kThreads, 0, static_cast<cudaStream_t>(call.stream())>>>(
             reinterpret_cast<const D*>(x.data()), reinterpret_cast<const D*>(w.data()), reinterpret_cast<D*>(y.data()),
@@ -116,8 +117,9 @@ void backward(Type<T>, const Call& call, Summed) {
     using D = DeviceType<T>;
     const auto stream = static_cast<cudaStream_t>(call.stream());
     const auto at = [](const auto& view) { return reinterpret_cast<const D*>(view.data()); };
-    rms_norm_backward_x<D, Summed::value><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
-        at(dy), at(x), at(w), inv_rms.data(), reinterpret_cast<D*>(dx.data()), columns);
+    if (rows > 0)
+      rms_norm_backward_x<D, Summed::value><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
+          at(dy), at(x), at(w), inv_rms.data(), reinterpret_cast<D*>(dx.data()), columns);
     checked(cudaGetLastError());
     rms_norm_backward_weight<D><<<static_cast<unsigned>((columns + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
         at(dy), at(x), inv_rms.data(), reinterpret_cast<D*>(dweight.data()), rows, columns);

@@ -3,15 +3,34 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "src/error.h"
+#include "src/ptx/gpu.h"
+#include "src/ptx/stand_in.h"
 #include "tools/report/environment.h"
 
 namespace ampcheck::tools {
+
+namespace {
+constexpr const char* kAsked = "AMPCHECK_SIMULATED_GPU";  ///< in the environment of processes that this one starts
+}
+
+void simulate_gpu() {
+  ptx::stand_in_for_cuda();
+  ptx::simulate_gpu(true);
+  setenv(kAsked, "1", 1);
+}
+
+void simulate_gpu_as_asked() {
+  if (std::getenv(kAsked) != nullptr) simulate_gpu();
+}
 
 std::string require_device(Device device) {
   if (device == Device::cpu)
     return cuda_is_possible() ? "kernels run with the CPU's bit-exact arithmetic (--device cuda: on the GPU)"
                               : "no CUDA device: kernels run with the CPU's bit-exact arithmetic";
+  if (ptx::simulates_gpu()) return "CUDA kernels run on a simulated GPU";
   const CudaFacts facts = cuda_facts();
   if (!facts.usable)
     throw EnvironmentError("[--device] got cuda, but " + facts.reason +

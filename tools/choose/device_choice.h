@@ -7,6 +7,12 @@
 
 namespace ampcheck::tools {
 
+/// From now on libraries of this process, and of those that it starts, find the simulated GPU in place of the CUDA
+/// runtime.
+void simulate_gpu();
+/// The same if the process that started this one has done it.
+void simulate_gpu_as_asked();
+
 /// Throws EnvironmentError if this build or machine has no such device. Returns what a reader should know of the
 /// choice.
 std::string require_device(Device device);

@@ -2,18 +2,24 @@
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 #include "tools/choose/run_options.h"
 
+#include "tools/choose/device_choice.h"
 #include "tools/choose/option_parsing.h"
+#include "tools/report/device_word.h"
 
 namespace ampcheck::tools {
 
 namespace {
-constexpr std::array kDevices = {Named<Device>{"cpu", Device::cpu}, Named<Device>{"cuda", Device::cuda}};
+constexpr std::array kDevices = {Named<Device>{"cpu", Device::cpu}, Named<Device>{"cuda", Device::cuda},
+                                 Named<Device>{kSimulatedGpu, Device::cuda}};
 constexpr std::array kIsolations = {Named<bool>{"worker", true}, Named<bool>{"none", false}};
 }  // namespace
 
 void add_device_option(CLI::App* command, Device& device) {
-  each(command, "--device", "D", "cpu or cuda (cpu)",
-       [&device](const std::string& t) { device = choose("--device", t, kDevices); });
+  each(command, "--device", "D", "cpu, cuda, or ptx: CUDA kernels on a simulated GPU (cpu)",
+       [&device](const std::string& t) {
+         device = choose("--device", t, kDevices);
+         if (t == kSimulatedGpu) simulate_gpu();
+       });
 }
 
 void add_jobs_option(CLI::App* command, int& jobs) {

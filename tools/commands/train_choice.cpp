@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "checks/train/trace_record.h"
+#include "src/ptx/gpu.h"
 #include "tools/choose/net_choice.h"
 #include "tools/choose/plugins.h"
 #include "tools/choose/scaler_choice.h"
@@ -136,6 +137,8 @@ TrainerOptions trainer_options(const TrainOptions& chosen) {
   out.judge = chosen.judge.value_or(shadowed ? JudgeMode::sampled : JudgeMode::none);
   out.check_steps = out.judge != JudgeMode::none;
   if (chosen.spread_seeds >= 0) out.spread_seeds = chosen.spread_seeds;
+  if (chosen.device == Device::cuda && ptx::simulates_gpu())
+    throw UsageError("[--device] got ptx, want cpu or cuda: no training runs there");
   if (chosen.device == Device::cuda) out.stream = kernels::make_cuda_stream;
   if (out.watched) out.gradient_errors = std::max(1, kGradientErrorsEvery / out.sampling.every);
   return out;

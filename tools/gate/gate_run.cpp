@@ -13,6 +13,7 @@
 
 #include "checks/run/run_case.h"
 #include "src/parallel.h"
+#include "src/ptx/gpu.h"
 #include "src/thread_scope.h"
 #include "tools/choose/check_plan.h"
 #include "tools/report/environment.h"
@@ -148,6 +149,7 @@ void sort_by_op(const Selection& selection, Profiles& profiles, const Report& re
 }  // namespace
 
 std::string arch_of(Device device) {
+  if (device == Device::cuda && ptx::simulates_gpu()) return "cuda-ptx";
   if (device == Device::cuda) {
     const CudaFacts facts = cuda_facts();
     if (!facts.devices.empty())

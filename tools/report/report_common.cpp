@@ -10,6 +10,7 @@
 #include "checks/data/file_tensors.h"
 #include "checks/data/real_tensors.h"
 #include "checks/run/run_case.h"
+#include "tools/report/device_word.h"
 #include "tools/report/reports.h"
 #include "tools/report/shell_word.h"
 
@@ -34,7 +35,7 @@ std::string replay_line(const CaseResult& result, const RunFacts& facts) {
     return std::string(facts.again_case).replace(at, 2, result.name);
   std::string out =
       "ampcheck replay " + (result.plugin.empty() ? "" : shell_word(result.plugin) + " ") + "'" + result.name + "'";
-  if (facts.device != Device::cpu) out += std::string(" --device ") + name(facts.device);
+  if (facts.device != Device::cpu) out += std::string(" --device ") + device_word(facts.device);
   if (!facts.data.empty() && checks::is_real_range(range_of(result.name))) out += " --data " + shell_word(facts.data);
   if (!facts.inputs.empty() && checks::is_file_range(range_of(result.name)))
     out += " --inputs " + shell_word(facts.inputs);

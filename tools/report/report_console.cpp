@@ -11,6 +11,7 @@
 #include <set>
 #include <tuple>
 
+#include "tools/report/device_word.h"
 #include "tools/report/numbers.h"
 #include "tools/report/reports.h"
 
@@ -78,9 +79,12 @@ const char* plural(std::int64_t count) { return count == 1 ? "" : "s"; }
 std::string head(const Report& report, const RunFacts& facts, const std::vector<OpRow>& rows) {
   const Totals totals = totals_of(report);
   const std::string short_version = facts.build.version.substr(0, facts.build.version.rfind('.'));
-  std::string out = fmt::format("ampcheck {} · {} ({}, {} thread{}) · {}\n", short_version,
-                                facts.device == Device::cpu ? "CPU" : "CUDA", facts.machine.simd, facts.machine.threads,
-                                plural(facts.machine.threads), facts.device_text);
+  std::string out =
+      fmt::format("ampcheck {} · {} ({}, {} thread{}) · {}\n", short_version,
+                  facts.device == Device::cpu ? "CPU"
+                  : ptx::simulates_gpu()      ? "PTX"
+                                              : "CUDA",
+                  facts.machine.simd, facts.machine.threads, plural(facts.machine.threads), facts.device_text);
   out += fmt::format("{} op{} · {} case{} · {} elements judged, each against its own interval\n", rows.size(),
                      plural(std::ssize(rows)), grouped(totals.cases), plural(totals.cases),
                      grouped(totals.elements - totals.open));

@@ -2,6 +2,7 @@
 // Schema ampcheck.check/1. Numbers whose bits matter are hexadecimal floats in strings; no NaN or infinity stands bare.
 #include <nlohmann/json.hpp>
 
+#include "tools/report/device_word.h"
 #include "tools/report/json.h"
 #include "tools/report/numbers.h"
 #include "tools/report/reports.h"
@@ -96,7 +97,7 @@ std::string json_report(const Report& report, const RunFacts& facts) {
   Json out = {{"schema", "ampcheck.check/1"}, {"summary", summary_json(report, facts)}};
   out["seconds"] = json_number(report.seconds);
   out["environment"] = environment_json(facts.build, facts.machine);
-  out["environment"]["device"] = name(facts.device);
+  out["environment"]["device"] = device_word(facts.device);
   out["environment"]["device_text"] = facts.device_text;
   out["certificates"] = Json::array();
   for (const Certificate& c : report.certificates)

@@ -10,6 +10,7 @@
 #include "checks/run/run_case.h"
 #include "checks/run/runner.h"
 #include "src/error.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 #include "tests/support/softmax_ptx.h"
 
@@ -170,6 +171,39 @@ TEST(PtxDoor, AKernelWithoutItsLaunchIsAskedForOne) {
   const testing::ProgramResult run = testing::ampcheck("check " + folder.file("softmax.ptx", softmax_ptx()));
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_TRUE(contains(run.err, "without its launch, want --launch launch.toml")) << run.err;
+}
+
+/// Triton passes two pointers of its own behind the arguments, and a name for 16 bytes of shared memory.
+std::string triton_launch(const std::string& kernel) {
+  return "name = \"" + kernel +
+         "_of_triton\"\nformula = \"e = exp(x - max(x, -1)); y = e / sum(e, -1)\"\n"
+         "dims = { N = [3, 8, 2], D = { samples = [7, 129, 66], least = 1 } }\n"
+         "inputs = { x = { dims = \"N D\", gradient = false } }\noutputs = { y = \"N D\" }\ncontract = { storage = "
+         "[\"fp32\"] }\n"
+         "[forward]\nkernel = \"" +
+         kernel +
+         "\"\ngrid = [\"N\"]\nblock = [128]\nshared = 16\nworkspace = \"16\"\narguments = [\"const float* x\", "
+         "\"float* y\", "
+         "\"int D\", \"int D\", \"void* workspace\", \"void* workspace\"]\n";
+}
+
+testing::ProgramResult checked_triton(const std::string& kernel) {
+  const Folder folder("triton_" + kernel);
+  const std::string ptx = tests::in_source("/tests/data/triton/" + kernel + ".ptx"),
+                    toml = folder.file("launch.toml", triton_launch(kernel));
+  return testing::ampcheck("check " + ptx + " --launch " + toml + " --shapes N=3,D=130");
+}
+
+TEST(PtxDoor, ASoftmaxOfTritonPassesWithAllData) {
+  const testing::ProgramResult run = checked_triton("softmax");
+  EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
+  EXPECT_TRUE(contains(run.out, "ROUNDING")) << run.out;
+}
+
+TEST(PtxDoor, ADroppedTailOfTritonIsFoundWithTheLineOfItsSource) {
+  const testing::ProgramResult run = checked_triton("dropped_tail");
+  EXPECT_EQ(run.exit_code, 1) << run.err;
+  EXPECT_TRUE(contains(run.out, "AC401") && contains(run.out, "'y' is written by softmax.py:28")) << run.out;
 }
 
 }  // namespace

@@ -234,5 +234,30 @@ TEST(PtxInstructions, AMatrixProductIsThatOfTheTensorCore) {
     }
 }
 
+/// A function of a header in a function of a header: the line is that of the kernel.
+TEST(PtxInstructions, StandAtTheLineOfTheKernel) {
+  const Module module = parse(kernel_text(".loc 1 7 3\nadd.s32 %r0, %n, 1;\n"
+                                          ".loc 2 40 3, function_name outer, inlined_at 1 9 5\nadd.s32 %r0, %r0, 1;\n"
+                                          ".loc 3 50 3, function_name inner, inlined_at 2 40 3\nadd.s32 %r0, %r0, 1;\n",
+                                          ".file 1 \"kernel.cu\"\n.file 2 \"a.h\"\n.file 3 \"b.h\"\n"),
+                              "test.ptx");
+  const std::vector<Statement>& body = module.functions.at(0).body;
+  std::vector<std::string> places;
+  for (const Statement& statement : body)
+    if (statement.text() == "add.s32") places.push_back(module.place_text(statement.place));
+  EXPECT_EQ(places, (std::vector<std::string>{"kernel.cu:7", "kernel.cu:9", "kernel.cu:9"}));
+}
+
+/// As on a GPU: two lanes that add the same numbers in another order agree on the bits, and store them without a race.
+TEST(PtxInstructions, GiveOneNaNWhateverTheirOperandsHold) {
+  const Ran ran = run_text(kernel_text("ld.global.f32 %f0, [%pa];\nmov.b32 %r0, %f0;\n"
+                                       "shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;\nmov.b32 %f1, %r1;\n"
+                                       "add.f32 %f2, %f0, %f1;\nst.global.f32 [%pb], %f2;\nst.global.f32 [%b], %f2;\n"),
+                           std::vector<std::uint32_t>{0x7fc00001u, 0xffc00002u}, 32, {.block = 2});
+  EXPECT_EQ(ran.b[0], 0x7fffffffu);
+  EXPECT_EQ(ran.b[1], 0x7fffffffu);
+  EXPECT_EQ(ran.findings(), 0) << ran.text();
+}
+
 }  // namespace
 }  // namespace ampcheck::ptx
