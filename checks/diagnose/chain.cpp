@@ -47,7 +47,8 @@ std::vector<Seen> not_finite_in(const Observation& seen, int step) {
   for (const auto& [name, track] : seen.tracks)
     for (const Sample& s : track.samples)
       if (s.step == step && s.not_finite > 0) out.push_back({&name, &s});
-  std::sort(out.begin(), out.end(), [](const Seen& a, const Seen& b) { return a.sample->sequence < b.sample->sequence; });
+  std::sort(out.begin(), out.end(),
+            [](const Seen& a, const Seen& b) { return a.sample->sequence < b.sample->sequence; });
   return out;
 }
 

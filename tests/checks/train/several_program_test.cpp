@@ -36,9 +36,9 @@ class SeveralProgram : public ::testing::Test {
 };
 
 TEST_F(SeveralProgram, TomlAndCommandLineAreOne) {
-  const std::string written = net(
-      "loss = ['cross_entropy@classes', 'mse*0.5@pixels']\noptimizer = ['sgd', 'adam,lr=0.003@classes']\n"
-      "backward = 'each'\n");
+  const std::string written =
+      net("loss = ['cross_entropy@classes', 'mse*0.5@pixels']\noptimizer = ['sgd', 'adam,lr=0.003@classes']\n"
+          "backward = 'each'\n");
   const json by_file = result(written);
   const json by_words = result(net("") +
                                " --loss cross_entropy@classes --loss 'mse*0.5@pixels' --optimizer sgd --optimizer "
