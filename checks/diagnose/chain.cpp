@@ -17,7 +17,7 @@ struct Seen {
 };
 
 std::string share(std::int64_t part, std::int64_t all) {
-  return fmt::format("{:.2g} %", 100 * static_cast<double>(part) / static_cast<double>(std::max<std::int64_t>(all, 1)));
+  return fmt::format("{:.3g} %", 100 * static_cast<double>(part) / static_cast<double>(std::max<std::int64_t>(all, 1)));
 }
 
 /// What a tensor shows, the worst of it first.
