@@ -17,7 +17,7 @@ struct Seen {
 };
 
 std::string share(std::int64_t part, std::int64_t all) {
-  return fmt::format("{:.2g} %", 100 * static_cast<double>(part) / static_cast<double>(std::max<std::int64_t>(all, 1)));
+  return fmt::format("{:.3g} %", 100 * static_cast<double>(part) / static_cast<double>(std::max<std::int64_t>(all, 1)));
 }
 
 /// What a tensor shows, the worst of it first.
@@ -47,7 +47,8 @@ std::vector<Seen> not_finite_in(const Observation& seen, int step) {
   for (const auto& [name, track] : seen.tracks)
     for (const Sample& s : track.samples)
       if (s.step == step && s.not_finite > 0) out.push_back({&name, &s});
-  std::sort(out.begin(), out.end(), [](const Seen& a, const Seen& b) { return a.sample->sequence < b.sample->sequence; });
+  std::sort(out.begin(), out.end(),
+            [](const Seen& a, const Seen& b) { return a.sample->sequence < b.sample->sequence; });
   return out;
 }
 

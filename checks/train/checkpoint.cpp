@@ -58,9 +58,9 @@ std::string recipe_of(const Trainer& trainer) {
     out += fmt::format(" ranks {} {}", o.rule.ranks, str(o.reduce)) + (o.sharding.on ? " sharded true" : "");
   for (std::size_t k = 1; k < o.rule.optimizers(); ++k) {
     const OptimizerChoice other = o.rule.choice(k).with_defaults();
-    out += fmt::format(" optimizer{} {},lr={},momentum={},weight_decay={},nesterov={}@{}", k + 1, other.name, other.lr,
-                       other.momentum, other.weight_decay, other.nesterov,
-                       fmt::join(o.rule.further[k - 1].layers, ","));
+    out +=
+        fmt::format(" optimizer{} {},lr={},momentum={},weight_decay={},nesterov={}@{}", k + 1, other.name, other.lr,
+                    other.momentum, other.weight_decay, other.nesterov, fmt::join(o.rule.further[k - 1].layers, ","));
   }
   if (o.rule.backward_each) out += " backward each";
   if (o.rule.grad_penalty > 0) out += fmt::format(" grad_penalty {}", o.rule.grad_penalty);

@@ -22,7 +22,7 @@ struct Diagnosis {
   std::vector<RunFinding> findings;    ///< Trainer::findings()
   std::optional<int> left_at;          ///< first step whose loss is not finite or beyond the spread of the fp64 seeds
   std::optional<FaultEvent> producer;  ///< first op that made finite values non-finite, skipped steps of a scaler aside
-  std::optional<FaultEvent> caught;  ///< the first one in a step that the scaler skipped
+  std::optional<FaultEvent> caught;    ///< the first one in a step that the scaler skipped
   std::optional<FaultEvent> killer;
   std::vector<Place>
       vanished;  ///< gradients with elements flushed to zero, largest share first; without noise (checks/train/noise.h)

@@ -108,7 +108,7 @@ Fact skips_again_and_again(const std::filesystem::path& data) {
           .measured = fmt::format(
               "{} of {} steps of the MLP are skipped with torch's growth_interval of 2000: {}. The scale grows once in "
               "growth_interval clean steps, and no faster than that can it overflow again: with an interval of 100 "
-              "{} are skipped ({})",
+              "it is {} ({})",
               usual.skipped.size(), kSteps,
               usual.skipped.empty() ? "none" : fmt::format("step {}", fmt::join(usual.skipped, ", ")),
               often.skipped.size(), fmt::join(often.skipped, ", ")),
@@ -123,7 +123,8 @@ Fact unscaled_too_early(const std::filesystem::path& data) {
   std::size_t gone = 0, elements = 0;
   double mixed2 = 0, right2 = 0, error2 = 0;
   for (std::size_t i = 0; i < first.size(); ++i) {
-    const float unscaled = first[i] * (1 / kScale), sum = unscaled + second[i], right = (first[i] + second[i]) * (1 / kScale);
+    const float unscaled = first[i] * (1 / kScale), sum = unscaled + second[i],
+                right = (first[i] + second[i]) * (1 / kScale);
     if (first[i] != 0 && second[i] != 0) {
       ++elements;
       gone += sum == second[i];
@@ -158,14 +159,15 @@ Fact set_to_none(const std::filesystem::path& data) {
     const float added = 0.0f + g;
     other += std::memcmp(&added, &g, sizeof g) != 0;
   }
-  return {.claim = "zero_grad(set_to_none=True) saves time",
-          .holds = fill > 0,
-          .measured = fmt::format(
-              "it leaves out one write of each gradient, and backward assigns instead of adding: writing {} zeros takes "
-              "{:.2g} ms on this CPU, once a step. Memory: gradients are not held between the step and the backward. "
-              "Of the {} gradients of the MLP, {} have other bits if they are added to zero (-0 becomes 0)",
-              kCount, 1e3 * fill, once.size(), other),
-          .command = "ampcheck memory mlp"};
+  return {
+      .claim = "zero_grad(set_to_none=True) saves time",
+      .holds = fill > 0,
+      .measured = fmt::format(
+          "it leaves out one write of each gradient, and backward assigns instead of adding: writing {} zeros takes "
+          "{:.2g} ms on this CPU, once a step. Memory: gradients are not held between the step and the backward. "
+          "Of the {} gradients of the MLP, {} have other bits if they are added to zero (-0 becomes 0)",
+          kCount, 1e3 * fill, once.size(), other),
+      .command = "ampcheck memory mlp"};
 }
 
 Fact inference_mode_saves(const std::filesystem::path& data) {
@@ -182,33 +184,34 @@ Fact inference_mode_saves(const std::filesystem::path& data) {
   struct None {};
   const std::int64_t training = kept([] { return None{}; }), no_grad = kept([] { return std::make_unique<NoGrad>(); }),
                      inference = kept([] { return std::make_unique<InferenceMode>(); });
-  return {.claim = "inference_mode takes less memory than no_grad",
-          .holds = inference < no_grad,
-          .measured = fmt::format(
-              "a forward pass of the MLP keeps {} bytes of tensors for backward when it trains, {} under no_grad and {} "
-              "under inference_mode. What torch leaves out besides is a version counter for each tensor, whatever "
-              "its size. It saves time where tensors are small and many, which is not measured here",
-              training, no_grad, inference),
-          .command = "ampcheck memory mlp"};
+  return {
+      .claim = "inference_mode takes less memory than no_grad",
+      .holds = inference < no_grad,
+      .measured = fmt::format(
+          "a forward pass of the MLP keeps {} bytes of tensors for backward when it trains, {} under no_grad and {} "
+          "under inference_mode. What torch leaves out besides is a version counter for each tensor, whatever "
+          "its size. It saves time where tensors are small and many, which is not measured here",
+          training, no_grad, inference),
+      .command = "ampcheck memory mlp"};
 }
 
 Fact several_times_faster() {
   const std::vector<ProductTime> times = product_times(512, 512);
-  return {.claim = "fp16 is 4 times as fast as fp32, and 10 times as fast as fp64",
-          .known = false,
-          .measured = fmt::format("it is a matter of the machine, and of how much of a step is matrix products. A GPU is "
-                                  "not measured here. On this CPU, which computes 16 bits in fp32, a product in fp16 "
-                                  "takes {:.2f} times as long as in fp32",
-                                  times[0].fp16 / times[0].fp32),
-          .command = "ampcheck facts --times"};
+  return {
+      .claim = "fp16 is 4 times as fast as fp32, and 10 times as fast as fp64",
+      .known = false,
+      .measured = fmt::format("it is a matter of the machine, and of how much of a step is matrix products. A GPU is "
+                              "not measured here. On this CPU, which computes 16 bits in fp32, a product in fp16 "
+                              "takes {:.2f} times as long as in fp32",
+                              times[0].fp16 / times[0].fp32),
+      .command = "ampcheck facts --times"};
 }
 
 }  // namespace
 
 std::vector<Fact> facts_of_loops(const std::filesystem::path& data) {
-  return {both_in_autocast(data),   diverges_without_scaling(data), skips_again_and_again(data),
-          unscaled_too_early(data), set_to_none(data),              inference_mode_saves(data),
-          several_times_faster()};
+  return {both_in_autocast(data), diverges_without_scaling(data), skips_again_and_again(data), unscaled_too_early(data),
+          set_to_none(data),      inference_mode_saves(data),     several_times_faster()};
 }
 
 }  // namespace ampcheck::checks::train

@@ -122,8 +122,8 @@ class Measured {
 ChunkedUpdate chunked_update(std::int64_t parameters, double share, Dtype low) {
   ChunkedUpdate out;
   out.parameters = parameters;
-  out.chunk = std::clamp<std::int64_t>(std::llround(std::ceil(share * static_cast<double>(parameters) * (1 - 0x1p-50))), 1,
-                                       parameters);
+  out.chunk = std::clamp<std::int64_t>(std::llround(std::ceil(share * static_cast<double>(parameters) * (1 - 0x1p-50))),
+                                       1, parameters);
   out.updates = (parameters + out.chunk - 1) / out.chunk;
   out.in_fp32 = parameters * bytes(Dtype::fp32);
   out.in_low = parameters * bytes(low);

@@ -150,7 +150,8 @@ Layer read_layer(const TomlFile& file, const TomlNode& node, const std::vector<L
     section.fail("name", "got '" + layer.name + "' again, want another name for each layer");
   if (section.find("from") != nullptr && names.empty())
     section.fail("from", "got it where no layer before it has a name, want one before it, with a name");
-  if (const std::optional<int> from = section.choice("from", names)) layer.from = names[static_cast<std::size_t>(*from)];
+  if (const std::optional<int> from = section.choice("from", names))
+    layer.from = names[static_cast<std::size_t>(*from)];
   if (layer.type() != "add" && layer.type() != "mul") return layer;
   if (names.empty())
     section.fail("of", "got a layer of type " + layer.type() +
@@ -183,8 +184,8 @@ void require_loss(const TomlSection& root, const std::vector<Layer>& layers, con
   for (const Layer& l : layers)
     if (!l.name.empty()) names.push_back(l.name);
   if (!loss.layer.empty() && std::find(names.begin(), names.end(), loss.layer) == names.end())
-    throw Error("[train] loss '" + loss.text + "', got no layer '" + loss.layer + "'" + did_you_mean(loss.layer, names) +
-                ", want a layer's name");
+    throw Error("[train] loss '" + loss.text + "', got no layer '" + loss.layer + "'" +
+                did_you_mean(loss.layer, names) + ", want a layer's name");
 }
 
 Data read_data(const TomlSection& root, const std::vector<Layer>& layers, const NetOptions& options,
@@ -340,8 +341,9 @@ void add_loss(Tape& t, const Data& data, Var y, const LossChoice& loss, const Ta
                 want.str() +
                 (data.kind == Data::Kind::digits && loss.mse ? ", or " + pixels.str() + ", the images" : ""));
   if (rebuilds || data.kind == Data::Kind::random)
-    t.add_loss(t.call("mse_loss", {{"x", y}, {"target", t.data(t.shape(y), rebuilds ? targets.pixels : targets.of_data)}}),
-               loss.weight);
+    t.add_loss(
+        t.call("mse_loss", {{"x", y}, {"target", t.data(t.shape(y), rebuilds ? targets.pixels : targets.of_data)}}),
+        loss.weight);
   else
     add_class_loss(t, y, targets.of_data, loss);
 }

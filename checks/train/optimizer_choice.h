@@ -30,14 +30,18 @@ struct OptimizerChoice {
   bool fused = false;  ///< torch's fused arithmetic, which divides by the loss scale itself; as with masters and
                        ///< moments of a dtype
   Weights weights = Weights::fp32;
-  std::optional<Dtype> moments = {};  ///< none: the weights', or fp32 beside masters
+  std::optional<Dtype> moments = {};        ///< none: the weights', or fp32 beside masters
   std::optional<Dtype> second_moment = {};  ///< of averages of squares, where it is another
 
   /// With torch's defaults where nothing is chosen. Error for an unknown name.
   OptimizerChoice with_defaults() const;
-  bool is_fused() const { return fused || weights == Weights::master || moments.has_value() || second_moment.has_value(); }
+  bool is_fused() const {
+    return fused || weights == Weights::master || moments.has_value() || second_moment.has_value();
+  }
   /// Of the averages of gradients, and of their squares; `weights`: the type of the weights.
-  Dtype first_dtype(Dtype of_weights) const { return moments.value_or(weights == Weights::low ? of_weights : Dtype::fp32); }
+  Dtype first_dtype(Dtype of_weights) const {
+    return moments.value_or(weights == Weights::low ? of_weights : Dtype::fp32);
+  }
   Dtype second_dtype(Dtype of_weights) const { return second_moment.value_or(first_dtype(of_weights)); }
   /// The same rule on fp64 weights.
   OptimizerChoice in_fp64() const;

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "checks/train/step_rule.h"
 #include "checks/train/parameters.h"
+#include "checks/train/step_rule.h"
 #include "src/amp/grad_scaler.h"
 
 namespace ampcheck::checks::train {

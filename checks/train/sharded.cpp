@@ -29,9 +29,7 @@ struct ShardedRanks::AllReduce {
 
 struct ShardedRanks::Rank {
   Rank(const StepRule& rule, Dtype weights, const GradScalerOptions& options, AllReduceSum sum)
-      : parameters("shard", 0, weights),
-        scaler(options, std::move(sum)),
-        step_rule(rule) {}
+      : parameters("shard", 0, weights), scaler(options, std::move(sum)), step_rule(rule) {}
   /// Once it has its parameters.
   void prepare() { optimizers = std::make_unique<OptimizerSet>(step_rule, parameters); }
   ParameterSet parameters;  ///< the shards, of one dimension

@@ -72,9 +72,7 @@ struct StepCheck::Difference {
   }
 };
 
-StepCheck::StepCheck(const StepRule& rule, const ReduceOptions& reduce, Dtype weights)
-    : rule_(rule),
-      reduce_(reduce) {
+StepCheck::StepCheck(const StepRule& rule, const ReduceOptions& reduce, Dtype weights) : rule_(rule), reduce_(reduce) {
   const Dtype own = rule.optimizer.weights == Weights::low ? weights : Dtype::fp32;
   for (std::size_t k = 0; k < rule.optimizers(); ++k)
     updates_.emplace_back(rule.choice(k).with_defaults(), own, rule.optimizer.first_dtype(own),

@@ -162,8 +162,8 @@ void Trainer::prepare() {
   reference_.front()->start_from(parameters_);
 }
 
-void Trainer::resume_at(int step, int skips, std::vector<int> skips_of, std::vector<double> spreads, std::vector<double> differences,
-                        std::vector<double> roundings, Verdict verdict) {
+void Trainer::resume_at(int step, int skips, std::vector<int> skips_of, std::vector<double> spreads,
+                        std::vector<double> differences, std::vector<double> roundings, Verdict verdict) {
   step_ = step;
   skips_ = skips;
   skips_of_ = std::move(skips_of);
@@ -288,8 +288,7 @@ void Trainer::backward(Graph& graph, int rank, int batch, float seed, double sca
   const auto check_parts = [&] {
     if (nudge_ || !step_check_ || !step_check_->checks()) return;
     if (stream_) stream_->wait();
-    for (const auto& [name, gradient] : graph.parameter_gradients())
-      step_check_->add_part(rank, name, gradient.view());
+    for (const auto& [name, gradient] : graph.parameter_gradients()) step_check_->add_part(rank, name, gradient.view());
   };
   if (!options_.rule.backward_each) {
     graph.backward(seed, scale);

@@ -198,8 +198,8 @@ class Trainer {
   const std::vector<double>& roundings() const { return roundings_; }
   std::vector<std::unique_ptr<Fp64Run>>& reference() { return reference_; }
   const Verdict& verdict() const { return verdict_; }
-  void resume_at(int step, int skips, std::vector<int> skips_of, std::vector<double> spreads, std::vector<double> differences,
-                 std::vector<double> roundings, Verdict verdict);
+  void resume_at(int step, int skips, std::vector<int> skips_of, std::vector<double> spreads,
+                 std::vector<double> differences, std::vector<double> roundings, Verdict verdict);
 
   /// "none": no region of autocast is open at any call of the net (known from prepare() on); or "cuda", "cpu": whose
   /// lists it follows.

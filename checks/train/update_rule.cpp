@@ -18,7 +18,11 @@ double moment_at(const UpdateInput& input, std::size_t i) { return i < input.mom
 }  // namespace
 
 UpdateRuleBounds::UpdateRuleBounds(const OptimizerChoice& choice, Dtype weights, Dtype first, Dtype second)
-    : choice_(choice), in_(choice.is_fused() ? Dtype::fp32 : weights), in_weights_(weights), in_first_(first), in_second_(second) {}
+    : choice_(choice),
+      in_(choice.is_fused() ? Dtype::fp32 : weights),
+      in_weights_(weights),
+      in_first_(first),
+      in_second_(second) {}
 
 std::vector<const char*> UpdateRuleBounds::moment_names() const {
   if (choice_.name == "sgd")
@@ -79,7 +83,7 @@ UpdateResult UpdateRuleBounds::adagrad(const UpdateInput& input, Rounded g, doub
 
 UpdateResult UpdateRuleBounds::rmsprop(const UpdateInput& input, Rounded g, double lr) const {
   const Rounded square = stored_square(in_.add(in_.multiply(in_.number(kAlpha), {moment_at(input, 0), 0}),
-                                        in_.multiply(in_.number(1 - kAlpha), in_.multiply(g, g))));
+                                               in_.multiply(in_.number(1 - kAlpha), in_.multiply(g, g))));
   const Rounded denominator = in_.add(in_.root(square), in_.number(kRmspropEps));
   Rounded direction = in_.divide(g, denominator);
   UpdateResult out{{}, {square}};

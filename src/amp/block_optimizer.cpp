@@ -244,8 +244,7 @@ BlockOptimizer::Walk BlockOptimizer::tensors_of(std::size_t i) {
 /// Whether a device may have all of this step's update: no fp64, nothing sparse, no result rounded below fp32 on its
 /// way.
 bool BlockOptimizer::updates_at_once() const {
-  if (!multi_tensor_ || !rule() || common_.moments == Dtype::fp64 || common_.second_moment == Dtype::fp64)
-    return false;
+  if (!multi_tensor_ || !rule() || common_.moments == Dtype::fp64 || common_.second_moment == Dtype::fp64) return false;
   const auto no = [&](const Parameter* p) {
     return p->sparse_rows || p->value.dtype() == Dtype::fp64 || (p->grad.defined() && p->grad.dtype() == Dtype::fp64) ||
            (!common_.fused && is_low(p->value.dtype()));

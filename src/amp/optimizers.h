@@ -33,7 +33,7 @@ struct UpdateOptions {
   /// Dtype of the moments. None: the parameter's, or fp32 with master weights. Reference arithmetic takes no other.
   std::optional<Dtype> moments;
   std::optional<Dtype> second_moment;  ///< of Adam's exp_avg_sq and its like, where it is another
-  SkipRule skip = SkipRule::nonzero;  ///< fused only
+  SkipRule skip = SkipRule::nonzero;   ///< fused only
   /// To the bit as torch: what lies behind the last whole vector of its kernels is rounded in another order
   /// (multi_tensor.h). False: every element as in a whole vector, so that a part of a tensor has the bits of the whole.
   bool by_place = true;

@@ -71,8 +71,9 @@ checks::train::LayerOptimizer layer_optimizer(const std::string& text) {
     if (key == "nesterov" && value.empty())
       out.choice.nesterov = true;
     else if (key == "lr" || key == "momentum" || key == "weight_decay")
-      (key == "lr" ? out.choice.lr : key == "momentum" ? out.choice.momentum : out.choice.weight_decay) =
-          parse_positive("--optimizer", value);
+      (key == "lr"         ? out.choice.lr
+       : key == "momentum" ? out.choice.momentum
+                           : out.choice.weight_decay) = parse_positive("--optimizer", value);
     else
       throw UsageError("[--optimizer] got '" + words[i] + "' in '" + text +
                        "', want lr=X, momentum=X, weight_decay=X or nesterov");
@@ -113,7 +114,8 @@ void add_net_options(CLI::App* command, NetOptions& o, const char* dtype_help) {
   each(command, "--dtype", "T", dtype_help,
        [&o](const std::string& s) { o.dtype = choose("--dtype", s, kComputeTypes); });
   each(command, "--optimizer", "O",
-       "sgd (default), adam, adamw, adagrad or rmsprop. Given again as 'adam,lr=0.003@head': a further optimizer, of the "
+       "sgd (default), adam, adamw, adagrad or rmsprop. Given again as 'adam,lr=0.003@head': a further optimizer, of "
+       "the "
        "layers behind @ (lr, momentum, weight_decay and nesterov may be set; layers with + between, and * and ?)",
        [&o](const std::string& s) {
          if (s.find('@') == std::string::npos)

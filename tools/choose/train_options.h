@@ -22,7 +22,7 @@ struct NetOptions : CommonOptions, IsolationOptions {
   std::optional<Dtype> dtype = {};  ///< that the net is trained in; none: fp16
   std::string optimizer = "sgd";
   std::vector<checks::train::LayerOptimizer> further = {};  ///< optimizers of some layers
-  double momentum = -1;  ///< negative: the model's or optimizer's own
+  double momentum = -1;                                     ///< negative: the model's or optimizer's own
   bool nesterov = false;
   std::string loss = {};  ///< empty: the net's own; several with commas between
   std::int64_t batch = 0, width = 0;
@@ -73,7 +73,7 @@ void add_options(CLI::App* command, TrainOptions& o);
 struct DiagnoseOptions : TrainOptions {
   std::vector<std::string> words = {};
   OtherDataOptions other = {};
-  int most_runs = 0;  ///< of experiments; 0: as many as it takes
+  int most_runs = 0;      ///< of experiments; 0: as many as it takes
   std::string page = {};  ///< file for the page of the run, with the causal chain
 };
 void add_options(CLI::App* command, DiagnoseOptions& o);

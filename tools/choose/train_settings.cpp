@@ -61,8 +61,8 @@ void take(const CLI::App& train, const CLI::App& command, const TomlFile& file) 
   const TomlSection section(file, table->value, "train", keys);
   for (const TomlEntry& entry : table->value.entries) {
     const CLI::Option* const meant = known.at(entry.key);
-    const std::vector<std::string> arguments =
-        as_arguments(section, entry, meant->get_items_expected_max() == 0, entry.key == "loss" || entry.key == "optimizer");
+    const std::vector<std::string> arguments = as_arguments(section, entry, meant->get_items_expected_max() == 0,
+                                                            entry.key == "loss" || entry.key == "optimizer");
     CLI::Option* const option = const_cast<CLI::App&>(command).get_option_no_throw(meant->get_name());
     if (option == nullptr || option->count() > 0 || arguments.empty()) continue;
     try {

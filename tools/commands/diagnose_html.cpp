@@ -18,10 +18,8 @@ std::string diagnose_html(const Subject& subject, const Observation& seen, const
   const std::unique_ptr<Trainer> trainer = make_trainer(subject, {}, {.local = true, .carried = true}, kSpreadSeeds);
   const int steps = static_cast<int>(seen.steps.size());
   TraceWriter writer(*trainer, steps);
-  trainer->watch()->listen(
-      [&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role, const TensorStats& stats) {
-        writer.tensor(e, key, tally, role, stats);
-      });
+  trainer->watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role,
+                               const TensorStats& stats) { writer.tensor(e, key, tally, role, stats); });
   try {
     for (int i = 0; i < steps; ++i) writer.step(trainer->step());
   } catch (const AmpError&) {  // the scaler's rule ends the run, as it did before

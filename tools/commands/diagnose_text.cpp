@@ -82,8 +82,9 @@ std::string diagnose_text(const Subject& subject, const Observation& seen, const
     out += smallest_text(report.smallest) + line("change", f.paste) + line("", report.cure_tried);
     const std::vector<Link> chain = causal_chain(seen, report);
     for (std::size_t k = 0; k < chain.size(); ++k)
-      out += line(k == 0 ? "chain" : "", fmt::format("step {}: {}{}", chain[k].step + 1,
-                                                     chain[k].tensor.empty() ? "" : chain[k].tensor + ": ", chain[k].what));
+      out += line(k == 0 ? "chain" : "",
+                  fmt::format("step {}: {}{}", chain[k].step + 1, chain[k].tensor.empty() ? "" : chain[k].tensor + ": ",
+                              chain[k].what));
     if (f.weight == Weight::possible) out += line("record", std::string(info(f.cause).record));
   }
   out += open_text(report);

@@ -78,16 +78,23 @@ ExitCode facts_command(const FactsOptions& options) {
   if (options.json) {
     Json out = {{"schema", "ampcheck.facts/1"}, {"facts", Json::array()}};
     for (const Fact& f : facts)
-      out["facts"].push_back(
-          {{"claim", f.claim}, {"holds", f.known ? Json(f.holds) : Json()}, {"measured", f.measured}, {"command", f.command}});
+      out["facts"].push_back({{"claim", f.claim},
+                              {"holds", f.known ? Json(f.holds) : Json()},
+                              {"measured", f.measured},
+                              {"command", f.command}});
     write_stdout(json_text(out));
     return ExitCode::passed;
   }
   const Style style = stdout_style();
   std::string out;
   for (const Fact& f : facts)
-    out += fmt::format("{}{}{}\"{}\"{}\n", !f.known ? "" : f.holds ? style.green : style.red,
-                       !f.known ? "open   " : f.holds ? "holds  " : "wrong  ",
+    out += fmt::format("{}{}{}\"{}\"{}\n",
+                       !f.known  ? ""
+                       : f.holds ? style.green
+                                 : style.red,
+                       !f.known  ? "open   "
+                       : f.holds ? "holds  "
+                                 : "wrong  ",
                        style.bold, f.claim, style.reset) +
            wrapped("       ", f.measured) + "       see    " + f.command + "\n";
   write_stdout(out);

@@ -42,7 +42,7 @@ std::string chunks_text(const ChunkedUpdate& c, double share, Dtype low, const S
 }
 
 Json chunks_json(const ChunkedUpdate& c, double share) {
-  return {{"parameters", c.parameters}, {"share", share},   {"chunk", c.chunk},     {"updates", c.updates},
+  return {{"parameters", c.parameters}, {"share", share},     {"chunk", c.chunk},     {"updates", c.updates},
           {"in_fp32", c.in_fp32},       {"in_low", c.in_low}, {"widened", c.widened}, {"together", c.together()}};
 }
 

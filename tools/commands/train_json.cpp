@@ -67,7 +67,8 @@ Json step_json(const StepResult& s) {
   }
   for (const double loss : s.losses) entry["losses"].push_back(json_number(loss));
   for (const StepResult::OfOptimizer& o : s.optimizers)
-    entry["optimizers"].push_back({{"stepped", o.stepped}, {"found_inf", o.found_inf}, {"skips", o.skips}, {"lr", o.lr}});
+    entry["optimizers"].push_back(
+        {{"stepped", o.stepped}, {"found_inf", o.found_inf}, {"skips", o.skips}, {"lr", o.lr}});
   if (s.spread) entry["spread"] = json_number(*s.spread);
   add_clipping(entry, {s.clipping, s.decay});
   return entry;

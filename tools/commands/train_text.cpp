@@ -115,8 +115,8 @@ std::string judged_text(const Trainer& trainer) {
 std::string updates_text(const Trainer& trainer, const UpdateCounts& sum) {
   const OptimizerChoice& c = trainer.options().rule.optimizer;
   const Dtype weights = weights_dtype(trainer.options());
-  const bool low = c.weights != Weights::fp32 || c.first_dtype(weights) != Dtype::fp32 ||
-                   c.second_dtype(weights) != Dtype::fp32;
+  const bool low =
+      c.weights != Weights::fp32 || c.first_dtype(weights) != Dtype::fp32 || c.second_dtype(weights) != Dtype::fp32;
   if (sum.with_grad == 0 || (!low && sum.second_moment_zero == 0 && sum.epsilon_zero == 0)) return "";
   std::string out =
       fmt::format("{} of the elements with a gradient did not move{}", share_of(sum.with_grad_stagnant, sum.with_grad),
@@ -169,8 +169,8 @@ std::vector<std::pair<const char*, std::string>> clip_lines(const std::vector<St
 
 /// What a moment in 16 bits lost, beside fp64.
 std::string moment_text(const MomentLoss& m) {
-  std::string out = fmt::format("{} in {}: {} off what fp64 keeps of the same gradients", m.name, name(m.dtype),
-                                percent(m.error));
+  std::string out =
+      fmt::format("{} in {}: {} off what fp64 keeps of the same gradients", m.name, name(m.dtype), percent(m.error));
   if (m.zero > 0) out += fmt::format("; {} are zero", share_of(m.zero, m.elements));
   if (std::fabs(m.median - 1) > format(m.dtype).unit_roundoff())
     out += fmt::format("; the middle one is {:.3g} times as large as it should be", m.median);

@@ -224,7 +224,8 @@ std::string marked_trace_html(const Trace& trace, const std::string& title, cons
             heat_map(
                 trace, low, [](const TracedTensor& t) { return t.inf + t.nan > 0 ? std::optional(0.0) : t.headroom(); },
                 false),
-            marks, [](double room) { return 1 - room / 16; }, [](double room) { return fmt::format("2^{:.1f}", room); });
+            marks, [](double room) { return 1 - room / 16; },
+            [](double room) { return fmt::format("2^{:.1f}", room); });
   std::vector<const TracedSum*> shown;
   for (const TracedSum* s : worst)
     if (shown.size() < kHistograms && s->sum.dtype != Dtype::fp32 && !s->sum.exponents.empty()) shown.push_back(s);

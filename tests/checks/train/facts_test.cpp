@@ -136,7 +136,8 @@ TEST(Facts, EachClaimIsMeasured) {
   for (const Fact& f : facts) {
     const Shown* shown = shown_of(f);
     ASSERT_NE(shown, nullptr) << f.claim;
-    const bool is_time = contains(f.claim, "multiples of eight") || contains(f.claim, "saves time");  // the machine's own
+    const bool is_time =
+        contains(f.claim, "multiples of eight") || contains(f.claim, "saves time");  // the machine's own
     EXPECT_TRUE(is_time || !f.holds) << f.claim << ": " << f.measured;
     for (const std::string& words : shown->measured)
       EXPECT_TRUE(contains(f.measured, words)) << f.claim << ": '" << words << "' is not in\n" << f.measured;
@@ -179,7 +180,8 @@ TEST(Memory, TheAccountIsWhatWasAllocated) {
     options.model = model;
     options.data = kData;
     for (const char* optimizer : {"sgd", "adam"})
-      for (const MemoryUse& use : memory_of(make_net(options), {.optimizer = {.name = optimizer}}, Dtype::bf16, 1).strategies) {
+      for (const MemoryUse& use :
+           memory_of(make_net(options), {.optimizer = {.name = optimizer}}, Dtype::bf16, 1).strategies) {
         EXPECT_EQ(use.live_after_forward, use.weights + use.masters + use.moments + use.activations)
             << model << " " << use.strategy;
         EXPECT_EQ(use.live_after_update, use.weights + use.masters + use.gradients + use.moments)
@@ -190,8 +192,8 @@ TEST(Memory, TheAccountIsWhatWasAllocated) {
   }
 }
 
-/// 30 GB of gradients in fp32: 15 GB in 16 bits and a fifth of them in fp32, 6 GB, are 21 GB. Of a net that runs, all at
-/// once is what was allocated.
+/// 30 GB of gradients in fp32: 15 GB in 16 bits and a fifth of them in fp32, 6 GB, are 21 GB. Of a net that runs, all
+/// at once is what was allocated.
 TEST(Memory, AChunkedUpdateTakesAShare) {
   const ChunkedUpdate fifth = chunked_update(7'500'000'000, 0.2, Dtype::fp16);
   EXPECT_EQ(fifth.in_fp32, 30'000'000'000);

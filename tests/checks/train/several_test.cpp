@@ -17,7 +17,6 @@
 namespace ampcheck::checks::train {
 namespace {
 
-
 constexpr const char* kNet = R"(
 data = "digits"
 [[layers]]
@@ -45,7 +44,8 @@ Net net_of(const std::string& losses, std::int64_t batch = 32) {
 StepRule three_optimizers() {
   StepRule rule;
   rule.optimizer = {.name = "sgd", .lr = 0.05, .momentum = 0.9};
-  rule.further = {{{"classes"}, {.name = "adam", .lr = 0.003, .weight_decay = 0}}, {{"pixels"}, {.name = "sgd", .lr = 0.02, .weight_decay = 0}}};
+  rule.further = {{{"classes"}, {.name = "adam", .lr = 0.003, .weight_decay = 0}},
+                  {{"pixels"}, {.name = "sgd", .lr = 0.02, .weight_decay = 0}}};
   return rule;
 }
 
@@ -87,7 +87,8 @@ nlohmann::json torch_runs() {
 double bound_of(const nlohmann::json& run, std::size_t loss) {
   double most = 0;
   for (const auto& step : run.at("steps"))
-    most = std::max(most, std::fabs(step.at("losses").at(loss).get<double>() - step.at("fp64_losses").at(loss).get<double>()));
+    most = std::max(
+        most, std::fabs(step.at("losses").at(loss).get<double>() - step.at("fp64_losses").at(loss).get<double>()));
   return 2 * most;
 }
 
@@ -129,7 +130,8 @@ TEST(Several, CorrectRunsAreNotFlagged) {
     options.check_steps = true;
     Trainer trainer(options);
     for (int i = 0; i < 8; ++i) trainer.step();
-    for (const RunFinding& f : trainer.findings()) ADD_FAILURE() << text_of(f.code).name << " " << f.where << " " << f.what;
+    for (const RunFinding& f : trainer.findings())
+      ADD_FAILURE() << text_of(f.code).name << " " << f.where << " " << f.what;
   }
 }
 
@@ -203,8 +205,8 @@ TEST(Several, ShardedIsUnsharded) {
   }
 }
 
-/// Each moment by itself in bf16: what it loses is counted, and the one that stays in fp32 loses nothing. A second moment
-/// whose 0.1 % is less than half a last place stands still, too high; a first moment is rounded both ways.
+/// Each moment by itself in bf16: what it loses is counted, and the one that stays in fp32 loses nothing. A second
+/// moment whose 0.1 % is less than half a last place stands still, too high; a first moment is rounded both ways.
 TEST(Moments, ChosenOneByOneLoseByThemselves) {
   const auto losses = [](std::optional<Dtype> first, std::optional<Dtype> second) {
     TrainOptions options;
@@ -266,16 +268,18 @@ TEST(Several, WhatDoesNotGoTogetherIsRefused) {
   };
   EXPECT_EQ(refusal([](TrainOptions&) {}), "");
   EXPECT_TRUE(testing::contains(refusal([](TrainOptions& o) { o.rule.further[0].layers = {"nothing"}; }),
-                       "optimizer 2, got layers nothing, want some of body.weight, body.bias, "));
+                                "optimizer 2, got layers nothing, want some of body.weight, body.bias, "));
   EXPECT_TRUE(testing::contains(refusal([](TrainOptions& o) { o.rule.further[1].layers = {"c*"}; }),
-                       "'classes.weight' for optimizers 2 and 3, want one for each parameter"));
-  EXPECT_TRUE(testing::contains(refusal([](TrainOptions& o) { o.rule.further[0].layers = {"classes", "body"}; }),
-                       "optimizer 1, got no parameters, as further ones have all"));
+                                "'classes.weight' for optimizers 2 and 3, want one for each parameter"));
   EXPECT_TRUE(testing::contains(refusal([](TrainOptions& o) {
-                         o.rule.backward_each = true;
-                         o.rule.grad_penalty = 0.1;
-                       }),
-                       "backward each, got a gradient penalty"));
+                                  o.rule.further[0].layers = {"classes", "body"};
+                                }),
+                                "optimizer 1, got no parameters, as further ones have all"));
+  EXPECT_TRUE(testing::contains(refusal([](TrainOptions& o) {
+                                  o.rule.backward_each = true;
+                                  o.rule.grad_penalty = 0.1;
+                                }),
+                                "backward each, got a gradient penalty"));
   EXPECT_THROW(net_of("mse@pixel"), Error);
   EXPECT_THROW(net_of("mse*x"), Error);
   EXPECT_THROW(net_of("hinge"), Error);
