@@ -3,6 +3,7 @@
 
 #include "src/error.h"
 #include "src/parallel.h"
+#include "src/ptx/gpu.h"
 #include "tools/choose/device_choice.h"
 #include "tools/report/environment.h"
 #include "tools/report/output.h"
