@@ -3,6 +3,7 @@
 
 #include "src/error.h"
 #include "src/parallel.h"
+#include "src/ptx/gpu.h"
 #include "tools/choose/device_choice.h"
 #include "tools/report/environment.h"
 #include "tools/report/output.h"
@@ -28,6 +29,10 @@ RunFacts begin_run(const CaseOptions& cases, const RunningOptions& running) {
   for (const checks::OpDef* const op : cases.plugin_ops)
     if (!op->source.file.empty()) facts.sources[op->signature.name] = op->source;
   facts.device_text = require_device(running.device);
+  if (running.device == Device::cuda && ptx::simulates_gpu() && cases.plugin_ops.empty() && !facts.build.cuda)
+    throw EnvironmentError(
+        "[--device] got ptx, but this program was built without CUDA and has no kernels for it; want a library that "
+        "launches its own (ampcheck explain gpu-kernels)");
   if (running.jobs != 0) set_threads(running.jobs);
   facts.machine = machine_facts();  // with that number of threads
   return facts;

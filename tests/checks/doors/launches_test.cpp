@@ -49,6 +49,16 @@ TEST(Launches, WithoutTheDeviceTheRuntimeIsMissing) {
       << run.err << run.out;
 }
 
+TEST(Launches, OurOwnKernelsAreThereOrMissed) {
+  const ProgramResult run = ampcheck("check relu --device ptx --regimes quick --dtype fp32");
+  if (std::filesystem::exists(kByNvcc)) {
+    EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
+    return;
+  }
+  EXPECT_EQ(run.exit_code, 6) << run.out;
+  EXPECT_TRUE(contains(run.err, "built without CUDA and has no kernels for it")) << run.err;
+}
+
 TEST(Launches, TrainingIsRefused) {
   EXPECT_TRUE(contains(testing::refused_training("--device ptx"), "[--device] got ptx, want cpu or cuda"));
 }
