@@ -12,6 +12,7 @@
 #include "checks/define/second_order.h"
 #include "checks/doors/call_state.h"
 #include "checks/doors/plugin.h"
+#include "src/error.h"
 #include "src/launch_notes.h"
 #include "src/state_left.h"
 
@@ -226,6 +227,8 @@ class PluginKernel {
     const StateOfCall state(pass(direction));
     try {
       return kernel(&call);
+    } catch (const EnvironmentError&) {  // of a function of the host's own (Python): not the kernel's doing
+      throw;
     } catch (const std::exception& error) {
       throw KernelError("[" + name_ + "] " + pass(direction) + " threw: " + shown(error.what()));
     } catch (...) {

@@ -245,6 +245,17 @@ def test_a_type_whose_package_is_missing_is_no_fault_of_the_function(monkeypatch
         ampcheck.check(np.exp, reference="y = exp(x)", inputs=[np.ones((2, 3), np.float32)], dtypes=["bf16"])
 
 
+@pytest.mark.parametrize("error", [MemoryError("no room"), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_a_function_without_memory_is_no_crash(error):
+    def starved(x):
+        if x.shape[0] == 5:
+            raise error
+        return np.exp(x)
+
+    r = ampcheck.check(starved, reference="y = exp(x)", inputs=[np.ones((5, 3), np.float32)], regimes="quick")
+    assert not r and not r.findings and "memory" in str(r), str(r)
+
+
 def test_other_arrays_come_by_dlpack():
     class Array:
         """What another library's array is at least."""

@@ -9,6 +9,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "checks/run/run_case.h"
+#include "src/error.h"
+
 namespace nb = nanobind;
 
 namespace ampcheck::python {
@@ -77,6 +80,12 @@ std::string said(nb::python_error& error) {
   return out;
 }
 
+/// Whether there was not as much memory as it asked for: that says nothing of what it computes.
+bool is_for_memory(nb::python_error& error, const std::string& text) {
+  const auto has = [&](const char* words) { return text.find(words) != std::string::npos; };
+  return error.matches(PyExc_MemoryError) || has("allocate memory") || has("out of memory") || has("not enough memory");
+}
+
 /// Calls a function. An exception of it is an error code of the kernel, so it becomes a finding of the case.
 template <class F>
 std::int32_t called(const ac_call* call, F work) {
@@ -85,7 +94,9 @@ std::int32_t called(const ac_call* call, F work) {
     work(*static_cast<Kernels*>(call->user));
     return 0;
   } catch (nb::python_error& error) {
-    call->host->set_error(call->host->context, said(error).c_str());
+    const std::string text = said(error);
+    if (is_for_memory(error, text)) throw EnvironmentError(std::string(checks::kForMemory) + " the function: " + text);
+    call->host->set_error(call->host->context, text.c_str());
   } catch (const std::exception& error) {
     call->host->set_error(call->host->context, error.what());
   }
