@@ -162,6 +162,35 @@ TEST(Html, ThePageOfAThousandFailingCasesIsSmall) {
   EXPECT_TRUE(contains(page, "seed=999)")) << "no case is left out";
 }
 
+TEST(Html, WhatTheFormulaAsWrittenDoesNotAdmitIsCounted) {
+  Report report;
+  for (const char* const plugin : {"", "libmy.so"}) {
+    CaseResult& result = report.cases.emplace_back();
+    result.name = result.op = std::string("op") + plugin;
+    result.plugin = plugin;
+    result.dtype = "fp32";
+    result.verdict = Verdict::rounding;
+    CheckResult& check = result.checks.emplace_back();
+    check.id = {.kind = CheckId::Kind::forward, .tensor = "y"};
+    check.verdict = Verdict::rounding;
+    check.compared = 200;
+    check.by_forms = 20;
+    check.by_regrouping = *plugin == '\0' ? 0 : 4;
+  }
+  const std::string page = tools::html_report(report, {});
+  EXPECT_TRUE(contains(page, "<td>2.0 % by regrouping, 10 % by declared forms</td>")) << page;
+  EXPECT_TRUE(contains(page, "<td>-</td><td>ROUNDING</td>")) << "all usual forms of a built-in op are listed";
+}
+
+TEST(Html, ThePageOfTheZooCountsTheCasesThatNeedAForm) {
+  const TemporaryFolder folder;
+  const std::string page = folder.path() + "/zoo.html";
+  EXPECT_LE(ampcheck("audit zoo sigmoid --dtype bf16 --regimes quick -o html:" + page).exit_code, 1);
+  const std::string html = read_text(page);
+  EXPECT_TRUE(contains(html, "<td>by formula alone</td>")) << html.substr(0, 3000);
+  EXPECT_TRUE(contains(html, "where the kernel needs a declared form</td><td>-</td><td>0 of ")) << html.substr(0, 3000);
+}
+
 /// 3000 steps: a skip in each window of 400, and one by itself.
 std::string log_of_a_run() {
   std::string out = "step,scale,skipped,loss,grad_norm\n";

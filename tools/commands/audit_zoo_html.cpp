@@ -46,11 +46,21 @@ std::string rule_table(const Scores& scores) {
   std::string out =
       "<h2>Rules</h2><p>What each rule finds of the defects, and how many cases of correct kernels it "
       "rejects.</p><table><tr><th>rule</th><th>finds</th><th>rejects of correct kernels</th></tr>";
+  const auto line = [&](const char* rule, const std::string& finds, std::int64_t alarms, std::int64_t cases) {
+    out += fmt::format("<tr><td>{}</td><td>{}</td><td>{} of {}</td></tr>", escaped(rule), finds, grouped(alarms),
+                       grouped(cases));
+  };
   const auto row = [&](const char* rule, std::int64_t found, std::int64_t alarms, std::int64_t cases) {
-    out += fmt::format("<tr><td>{}</td><td>{}</td><td>{} of {}</td></tr>", escaped(rule), bar_of(scores.all, found),
-                       grouped(alarms), grouped(cases));
+    line(rule, bar_of(scores.all, found), alarms, cases);
   };
   row("ampcheck", scores.all.found, scores.clean.alarms, scores.clean.cases);
+  if (scores.fp64.trials + scores.clean_fp64.variants > 0)
+    line("ampcheck in fp64", bar_of(scores.fp64, scores.fp64.found), scores.clean_fp64.alarms, scores.clean_fp64.cases);
+  if (scores.all.alone_trials + scores.clean.alone_cases > 0)
+    row("by formula alone", scores.all.alone_found, scores.clean.alone_alarms, scores.clean.alone_cases);
+  if (scores.clean.form_cases > 0)
+    line("by formula alone, where the kernel needs a declared form", "-", scores.clean.form_alarms,
+         scores.clean.form_cases);
   const auto gates = usual_gates();
   for (std::size_t g = 0; g < gates.size(); ++g)
     row(gates[g].name, scores.all.gates.empty() ? 0 : scores.all.gates[g],

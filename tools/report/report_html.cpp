@@ -32,7 +32,7 @@ using Spread = std::array<std::int64_t, 11>;
 
 struct OpSummary {
   std::set<std::string> dtypes;
-  std::int64_t cases = 0, failed = 0, skipped = 0, elements = 0, blind = 0;
+  std::int64_t cases = 0, failed = 0, skipped = 0, elements = 0, blind = 0, regrouped = 0, by_forms = 0;
   double share = 0;                           ///< largest of the cases inside
   std::map<std::string, std::int64_t> found;  ///< by code
   Spread spread = {};
@@ -57,6 +57,11 @@ std::vector<std::pair<std::string, OpSummary>> ops_of(const Report& report) {
     ++op.cases;
     op.elements += result.elements();
     op.blind += result.blind();
+    for (const CheckResult& check : result.checks) {
+      if (!is_of_pass(check.id)) continue;
+      op.regrouped += check.by_regrouping;
+      if (!result.plugin.empty()) op.by_forms += check.by_forms;  // of a built-in op all usual forms are listed
+    }
     if (result.verdict == Verdict::skipped) {
       ++op.skipped;
       continue;
@@ -82,18 +87,31 @@ std::string verdict_of(const OpSummary& op) {
   return "<span class=\"bad\">" + out + "</span>";
 }
 
+/// Elements that the formula as written does not admit.
+std::string admitted(const OpSummary& op) {
+  const auto share = [&](std::int64_t n, const char* by) {
+    return fmt::format("{} by {}", percent(static_cast<double>(n) / static_cast<double>(op.elements)), by);
+  };
+  std::string out;
+  if (op.elements == 0) return "-";
+  if (op.regrouped > 0) out = share(op.regrouped, "regrouping");
+  if (op.by_forms > 0) out += (out.empty() ? "" : ", ") + share(op.by_forms, "declared forms");
+  return out.empty() ? "-" : out;
+}
+
 std::string op_table(const std::vector<std::pair<std::string, OpSummary>>& ops) {
   std::string out =
-      "<h2>Ops</h2><p>Headroom: how much of the allowed error the cases inside used at most.</p><table><tr><th>op</th>"
-      "<th>dtypes</th><th>cases</th><th>headroom</th><th>blind</th><th>verdict</th></tr>";
+      "<h2>Ops</h2><p>Headroom: how much of the allowed error the cases inside used at most. Admitted: elements that "
+      "are right only if the formula is regrouped, or in a further form that the op declares.</p><table><tr><th>op</th>"
+      "<th>dtypes</th><th>cases</th><th>headroom</th><th>blind</th><th>admitted</th><th>verdict</th></tr>";
   for (const auto& [op_name, op] : ops) {
     std::string dtypes;
     for (const std::string& dtype : op.dtypes) dtypes += (dtypes.empty() ? "" : " ") + dtype;
-    out +=
-        fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>", escaped(op_name),
-                    dtypes, grouped(op.cases), op.failed + op.skipped == op.cases ? "-" : share_bar(op.share, "exact"),
-                    op.elements == 0 ? "-" : percent(static_cast<double>(op.blind) / static_cast<double>(op.elements)),
-                    verdict_of(op));
+    out += fmt::format(
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>", escaped(op_name),
+        dtypes, grouped(op.cases), op.failed + op.skipped == op.cases ? "-" : share_bar(op.share, "exact"),
+        op.elements == 0 ? "-" : percent(static_cast<double>(op.blind) / static_cast<double>(op.elements)),
+        admitted(op), verdict_of(op));
   }
   return out + "</table>";
 }
