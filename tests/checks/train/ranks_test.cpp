@@ -423,7 +423,7 @@ TEST(Ranks, ShardsOfSixteenBitsHaveMastersOfTheirOwn) {
       elements += shard.value.count();
       std::size_t at = 0;
       while (&trainer.sharded()->shards(r).all()[at] != &shard) ++at;
-      const Tensor& master = trainer.sharded()->optimizer(r).state(at).at("master_param");
+      const Tensor& master = trainer.sharded()->optimizers(r).state(at).at("master_param");
       EXPECT_EQ(master.dtype(), Dtype::fp32);
       masters += master.count();
       Tensor rounded(options.dtype, master.shape());
