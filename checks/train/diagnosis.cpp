@@ -18,6 +18,17 @@ Noise noise_of(const std::map<TensorKey, Tally>& tallies) {
   return out;
 }
 
+/// The first of each kind; what the scaler skipped apart.
+void take_faults(const std::vector<FaultEvent>& faults, Diagnosis& out) {
+  for (const FaultEvent& fault : faults) {
+    const bool caught = std::find(out.skipped.begin(), out.skipped.end(), fault.step) != out.skipped.end() &&
+                        fault.where.phase == Phase::backward;
+    std::optional<FaultEvent>& producer = caught ? out.caught : out.producer;
+    if (fault.role == FaultRole::producer && !producer) producer = fault;
+    if (fault.role == FaultRole::killer && !out.killer) out.killer = fault;
+  }
+}
+
 }  // namespace
 
 std::optional<Place> worst_of(const std::map<TensorKey, Tally>& tallies) {
@@ -50,13 +61,7 @@ Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps) {
   }
   const Watch* watch = trainer.watch();
   if (watch == nullptr) return out;
-  for (const FaultEvent& fault : watch->faults()) {
-    const bool caught = std::find(out.skipped.begin(), out.skipped.end(), fault.step) != out.skipped.end() &&
-                        fault.where.phase == Phase::backward;
-    if (fault.role == FaultRole::producer && !out.producer && !caught) out.producer = fault;
-    if (fault.role == FaultRole::producer && !out.caught && caught) out.caught = fault;
-    if (fault.role == FaultRole::killer && !out.killer) out.killer = fault;
-  }
+  take_faults(watch->faults(), out);
   std::int64_t nonzero = 0, flushed = 0;
   out.worst = worst_of(watch->of_run());
   const Noise noise = noise_of(watch->of_run());

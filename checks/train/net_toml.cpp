@@ -348,6 +348,26 @@ void add_loss(Tape& t, const Data& data, Var y, const LossChoice& loss, const Ta
     add_class_loss(t, y, targets.of_data, loss);
 }
 
+/// What a layer was made with, which checkpoints of a net have in common.
+std::string described(const Layer& l) {
+  std::string out = " " + l.type() + ":" + l.name + ":" + l.of + ":" + std::to_string(l.outputs) + ":" +
+                    std::to_string(l.heads) + (l.no_grad ? ":no_grad" : "") + (l.from.empty() ? "" : ":from=" + l.from);
+  if (l.recompute) out += *l.recompute == 0 ? ":recompute" : ":recompute=without_autocast";
+  if (l.autocast) out += std::string(":autocast=") + ampcheck::name(*l.autocast);
+  if (l.op == nullptr) return out;
+  out += ":" + l.op->signature.name;
+  if (l.cast_inputs) out += std::string(":cast_inputs=") + ampcheck::name(*l.cast_inputs);
+  for (const auto& [key, value] : l.attributes) out += ":" + key + "=" + number_text(value);
+  return out;
+}
+
+std::string list_of(const std::vector<LossChoice>& losses) {
+  std::string out;
+  for (const LossChoice& loss : losses)
+    out += (out.empty() ? "" : ",") + (!loss.text.empty() ? loss.text : loss.mse ? "mse" : "cross_entropy");
+  return out;
+}
+
 }  // namespace
 
 Net read_net(const TomlFile& file, const NetOptions& options, const std::string& folder) {
@@ -360,21 +380,13 @@ Net read_net(const TomlFile& file, const NetOptions& options, const std::string&
   Net net;
   net.name = root.text("name").value_or("net");
   const Data data = read_data(root, layers, options, folder);
-  std::string losses = options.loss;
-  if (losses.empty()) losses = data.losses.front().mse ? "mse" : "cross_entropy";
-  net.settings = "loss " + losses + " batch " + std::to_string(data.rows);
-  for (const LossChoice& loss : data.losses)
-    if (data.losses.size() > 1) net.losses.push_back(loss.text);
+  net.settings = "loss " + list_of(data.losses) + " batch " + std::to_string(data.rows);
+  for (std::size_t k = 0; data.losses.size() > 1 && k < data.losses.size(); ++k)
+    net.losses.push_back(data.losses[k].text);
   net.layers = std::to_string(static_cast<int>(data.kind)) + "," + std::to_string(data.width);
   for (const Layer& l : layers) {
-    net.layers += " " + l.type() + ":" + l.name + ":" + l.of + ":" + std::to_string(l.outputs) + ":" +
-                  std::to_string(l.heads) + (l.no_grad ? ":no_grad" : "") + (l.from.empty() ? "" : ":from=" + l.from);
-    if (l.recompute) net.layers += *l.recompute == 0 ? ":recompute" : ":recompute=without_autocast";
-    if (l.autocast) net.layers += std::string(":autocast=") + ampcheck::name(*l.autocast);
+    net.layers += described(l);
     if (l.op == nullptr) continue;
-    net.layers += ":" + l.op->signature.name +
-                  (l.cast_inputs ? std::string(":cast_inputs=") + ampcheck::name(*l.cast_inputs) : "");
-    for (const auto& [key, value] : l.attributes) net.layers += ":" + key + "=" + number_text(value);
     if (!l.op->plugin.empty() && std::find(net.own_ops.begin(), net.own_ops.end(), l.op) == net.own_ops.end())
       net.own_ops.push_back(l.op);
   }

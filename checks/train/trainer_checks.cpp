@@ -159,6 +159,14 @@ struct Named {
   std::string text() const { return names + (count > 3 ? ", ..." : ""); }
 };
 
+/// Of several optimizers those that never stepped.
+void add_idle_optimizers(const Progress& p, std::vector<RunFinding>& out) {
+  for (std::size_t k = 0; k < p.skipped_by.size(); ++k)
+    if (p.skipped_by[k] == p.steps)
+      out.push_back({RunCode::all_skipped, p.steps - 1, p.optimizers[k],
+                     fmt::format("it skipped {0} of {0} steps: its parameters were not trained", p.steps)});
+}
+
 }  // namespace
 
 std::vector<RunFinding> Progress::findings() const {
@@ -176,10 +184,7 @@ std::vector<RunFinding> Progress::findings() const {
     add(RunCode::all_skipped, "", fmt::format("{} of {} steps were skipped: nothing was trained", skipped, steps));
     return out;
   }
-  for (std::size_t k = 0; k < skipped_by.size(); ++k)
-    if (skipped_by[k] == steps)
-      add(RunCode::all_skipped, optimizers[k],
-          fmt::format("it skipped {} of {} steps: its parameters were not trained", steps, steps));
+  add_idle_optimizers(*this, out);
   const auto none = [&](const auto& of) { return std::none_of(parameters.begin(), parameters.end(), of); };
   const bool fp64_has = fp64_steps == 0 || !none([](const OfParameter& p) { return p.fp64_gradient; });
   if (norms && none([](const OfParameter& p) { return p.gradient; })) {

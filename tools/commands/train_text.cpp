@@ -185,6 +185,31 @@ std::string steps_text(const std::vector<int>& steps) {
   return out + (steps.size() > kMost ? " ..." : "");
 }
 
+using Lines = std::vector<std::pair<const char*, std::string>>;
+
+Lines moment_lines(const Trainer& trainer) {
+  Lines out;
+  for (const MomentLoss& m : trainer.moment_losses()) out.emplace_back(out.empty() ? "moments" : "", moment_text(m));
+  return out;
+}
+
+/// Which steps were skipped, by which of several optimizers, and what made the first one.
+Lines skip_lines(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps) {
+  Lines out;
+  if (!d.skipped.empty())
+    out.emplace_back("skipped",
+                     fmt::format("{} of {} steps:{}{}", d.skipped.size(), steps.size(), steps_text(d.skipped),
+                                 d.caught ? fmt::format("; in step {} {} made finite values non-finite",
+                                                        d.caught->step + 1, d.caught->where.str())
+                                          : ""));
+  for (std::size_t k = 0; k < steps.back().optimizers.size(); ++k)
+    if (const int skips = steps.back().optimizers[k].skips; steps.back().skips > 0)
+      out.emplace_back("", fmt::format("{}: {}", optimizer_text(trainer.options().rule, k), skips));
+  if (const int before = steps.back().skips - static_cast<int>(d.skipped.size()); before > 0)
+    out.emplace_back("before", fmt::format("{} of steps 1 to {} were skipped", before, steps.front().step));
+  return out;
+}
+
 }  // namespace
 
 std::string train_summary(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps,
@@ -213,19 +238,9 @@ std::string train_summary(const Trainer& trainer, const Diagnosis& d, const std:
                                                ? ""
                                                : "; of casts alone (--shadow local sees the ops)"));
   if (const std::string lost = updates_text(trainer, d.updates); !lost.empty()) line("updates", lost);
-  const std::vector<MomentLoss> moments = trainer.moment_losses();
-  for (std::size_t k = 0; k < moments.size(); ++k) line(k == 0 ? "moments" : "", moment_text(moments[k]));
+  for (const auto& [word, text] : moment_lines(trainer)) line(word, text);
   for (const auto& [word, text] : clip_lines(steps)) line(word, text);
-  if (!d.skipped.empty())
-    line("skipped", fmt::format("{} of {} steps:{}{}", d.skipped.size(), steps.size(), steps_text(d.skipped),
-                                d.caught ? fmt::format("; in step {} {} made finite values non-finite",
-                                                       d.caught->step + 1, d.caught->where.str())
-                                         : ""));
-  for (std::size_t k = 0; k < steps.back().optimizers.size(); ++k)
-    if (const int skips = steps.back().optimizers[k].skips; steps.back().skips > 0)
-      line("", fmt::format("{}: {}", optimizer_text(trainer.options().rule, k), skips));
-  if (const int before = steps.back().skips - static_cast<int>(d.skipped.size()); before > 0)
-    line("before", fmt::format("{} of steps 1 to {} were skipped", before, steps.front().step));
+  for (const auto& [word, text] : skip_lines(trainer, d, steps)) line(word, text);
   if (d.disagreed_at)
     line("ranks", fmt::format("from step {} on they disagree on what was found: some stepped, others did not",
                               *d.disagreed_at + 1));
