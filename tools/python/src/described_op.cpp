@@ -81,9 +81,9 @@ std::string said(nb::python_error& error) {
 }
 
 /// Whether there was not as much memory as it asked for: that says nothing of what it computes.
-bool is_for_memory(nb::python_error& error, const std::string& text) {
+bool is_for_memory(const std::string& text) {
   const auto has = [&](const char* words) { return text.find(words) != std::string::npos; };
-  return error.matches(PyExc_MemoryError) || has("allocate memory") || has("out of memory") || has("not enough memory");
+  return has("MemoryError") || has("allocate memory") || has("out of memory") || has("not enough memory");
 }
 
 /// Calls a function. An exception of it is an error code of the kernel, so it becomes a finding of the case.
@@ -95,7 +95,7 @@ std::int32_t called(const ac_call* call, F work) {
     return 0;
   } catch (nb::python_error& error) {
     const std::string text = said(error);
-    if (is_for_memory(error, text)) throw EnvironmentError(std::string(checks::kForMemory) + " the function: " + text);
+    if (is_for_memory(text)) throw EnvironmentError(std::string(checks::kForMemory) + " the function: " + text);
     call->host->set_error(call->host->context, text.c_str());
   } catch (const std::exception& error) {
     call->host->set_error(call->host->context, error.what());
