@@ -2,6 +2,7 @@
 """`ampcheck verify`: KernelBench's files and pairs of functions, as text, JSON and exit codes."""
 
 import json
+import os
 
 import pytest
 from ampcheck.verify import main
@@ -115,6 +116,19 @@ def test_bits_of_the_reference_itself_are_no_fault(files, capsys, name):
                      "mathematics"]) == 1
     left_out = "the reference, as torch computes it, leaves its interval" in out
     assert left_out == (name == "the same") or name == "right from the second call on", out
+
+
+def test_a_solution_that_cannot_be_made_again_for_memory_is_no_crash(files, capsys, monkeypatch):
+    """Its weights are there twice where it is loaded anew."""
+    monkeypatch.delenv("AMPCHECK_TEST_LOADED", raising=False)
+    again = ("import os\nn = int(os.environ.get('AMPCHECK_TEST_LOADED', 0)) + 1\nos.environ['AMPCHECK_TEST_LOADED'] = str(n)\n"
+             "if n > 1:\n    raise {}('no room')\ndef f(x):\n    return x * x\n")
+    right = "def f(x):\n    return x * x\n"
+    for error, code, verdict in (("MemoryError", 5, "incomplete"), ("ValueError", 1, "wrong")):
+        os.environ["AMPCHECK_TEST_LOADED"] = "0"
+        got = main([files("problem", right) + ":f", files("again", again.format(error)) + ":f", "--json", "--regimes", "quick"])
+        result = json.loads(capsys.readouterr().out)
+        assert (got, result["verdict"]) == (code, verdict), result
 
 
 def test_the_seed_is_secret_and_replays(files, capsys):

@@ -86,6 +86,13 @@ bool is_for_memory(const std::string& text) {
   return has("MemoryError") || has("allocate memory") || has("out of memory") || has("not enough memory");
 }
 
+/// What an exception of a function says, where it is a fault of this function.
+std::string fault_of(nb::python_error& error) {
+  const std::string text = said(error);
+  if (is_for_memory(text)) throw EnvironmentError(std::string(checks::kForMemory) + " the function: " + text);
+  return text;
+}
+
 /// Calls a function. An exception of it is an error code of the kernel, so it becomes a finding of the case.
 template <class F>
 std::int32_t called(const ac_call* call, F work) {
@@ -94,9 +101,7 @@ std::int32_t called(const ac_call* call, F work) {
     work(*static_cast<Kernels*>(call->user));
     return 0;
   } catch (nb::python_error& error) {
-    const std::string text = said(error);
-    if (is_for_memory(text)) throw EnvironmentError(std::string(checks::kForMemory) + " the function: " + text);
-    call->host->set_error(call->host->context, text.c_str());
+    call->host->set_error(call->host->context, fault_of(error).c_str());
   } catch (const std::exception& error) {
     call->host->set_error(call->host->context, error.what());
   }
@@ -273,7 +278,7 @@ DescribedOp describe(const nb::dict& spec) {
       try {
         kernels->forget();
       } catch (nb::python_error& error) {
-        throw std::runtime_error(said(error));
+        throw std::runtime_error(fault_of(error));
       }
     };
   const nb::gil_scoped_release free;  // recording a formula takes a while
