@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "tests/support/trace_file_test.h"
+#include "tests/support/trained_json.h"
 
 namespace ampcheck::testing {
 namespace {
@@ -26,14 +27,6 @@ class OwnNet : public TraceFile {
     for (const char* type : types) out += std::string("[[layers]]\ntype = ") + type + "\n";
     return out;
   }
-  /// The result but for its time.
-  static json result(const std::string& arguments) {
-    const ProgramResult run = ampcheck("train --json " + arguments);
-    EXPECT_LE(run.exit_code, 1) << run.err;
-    json out = json::parse(run.out);
-    out.erase("seconds");
-    return out;
-  }
 };
 
 TEST_F(OwnNet, WithTheLayersOfAModelHasItsBits) {
@@ -41,14 +34,14 @@ TEST_F(OwnNet, WithTheLayersOfAModelHasItsBits) {
       "name = \"mlp\"\n" + layers({"'linear'\noutputs = 64", "'relu'", "'linear'\noutputs = 64", "'relu'", "'linear'"});
   const std::string settings = "[train]\nsteps = 5\nlr = 0.1\nmomentum = 0.9\ndtype = 'bf16'\nclip_norm = 0.5\n";
   const std::string path = write(mlp + settings);
-  EXPECT_EQ(result(path), result("--model mlp --steps 5 --dtype bf16 --clip-norm 0.5"));
-  EXPECT_EQ(result(path + " --dtype fp16 --loss mse --steps 3"),
-            result("--model mlp --steps 3 --dtype fp16 --clip-norm 0.5 --loss mse"))
+  EXPECT_EQ(trained_json(path), trained_json("--model mlp --steps 5 --dtype bf16 --clip-norm 0.5"));
+  EXPECT_EQ(trained_json(path + " --dtype fp16 --loss mse --steps 3"),
+            trained_json("--model mlp --steps 3 --dtype fp16 --clip-norm 0.5 --loss mse"))
       << "the command line comes first";
   write("name = 'tutorial'\ndata = 'random'\nwidth = 24\n" +
         layers({"'linear'", "'relu'", "'linear'", "'relu'", "'linear'"}) +
         "[train]\nlr = 1e-3\nbatch = 8\nnesterov = false\n");
-  EXPECT_EQ(result(path + " --steps 2"), result("--model tutorial --width 24 --batch 8 --steps 2"));
+  EXPECT_EQ(trained_json(path + " --steps 2"), trained_json("--model tutorial --width 24 --batch 8 --steps 2"));
 }
 
 TEST_F(OwnNet, EveryTypeOfLayerTrainsAndGoesOnFromItsCheckpointAlone) {
@@ -57,16 +50,16 @@ TEST_F(OwnNet, EveryTypeOfLayerTrainsAndGoesOnFromItsCheckpointAlone) {
                                         "'attention'\nheads = 2", "'add'\nof = 'start'", "'layer_norm'\nname = 'n'",
                                         "'linear'\noutputs = 16", "'gelu_tanh'", "'mul'\nof = 'n'", "'linear'"}));
   const std::string at = folder_.path() + "/", common = path + " --dtype bf16 --lr 0.01 ";
-  const json whole = result(common + "--steps 4 --save " + at + "whole.st");
-  result(common + "--steps 2 --save " + at + "half.st");
-  EXPECT_EQ(result(common + "--steps 4 --resume " + at + "half.st --save " + at + "rest.st")["steps"][1],
+  const json whole = trained_json(common + "--steps 4 --save " + at + "whole.st");
+  trained_json(common + "--steps 2 --save " + at + "half.st");
+  EXPECT_EQ(trained_json(common + "--steps 4 --resume " + at + "half.st --save " + at + "rest.st")["steps"][1],
             whole["steps"][3]);
   EXPECT_TRUE(!read_text(at + "whole.st").empty() && read_text(at + "whole.st") == read_text(at + "rest.st"));
   write("data = 'text'\n" + layers({"'embedding'\noutputs = 16", "'linear'"}));
   EXPECT_EQ(ampcheck("train " + common + "--steps 4 --resume " + at + "half.st").exit_code, 2)
       << "a checkpoint of other layers";
   write(layers({"'conv2d'\noutputs = 2", "'silu'", "'max_pool2d'", "'flatten'", "'linear'"}));
-  EXPECT_EQ(result(path + " --steps 2")["steps"].size(), 2u);
+  EXPECT_EQ(trained_json(path + " --steps 2")["steps"].size(), 2u);
 }
 
 TEST_F(OwnNet, WhatIsWrongInTheFileIsNamedWithItsLine) {

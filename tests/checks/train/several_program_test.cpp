@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/run_program.h"
+#include "tests/support/trained_json.h"
 
 namespace ampcheck::testing {
 namespace {
@@ -25,13 +26,6 @@ class SeveralProgram : public ::testing::Test {
                         << train;
     return path;
   }
-  static json result(const std::string& arguments) {
-    const ProgramResult run = ampcheck("train --json " + arguments);
-    EXPECT_LE(run.exit_code, 1) << run.err;
-    json out = json::parse(run.out);
-    out.erase("seconds");
-    return out;
-  }
   TemporaryFolder folder_;
 };
 
@@ -39,8 +33,8 @@ TEST_F(SeveralProgram, TomlAndCommandLineAreOne) {
   const std::string written =
       net("loss = ['cross_entropy@classes', 'mse*0.5@pixels']\noptimizer = ['sgd', 'adam,lr=0.003@classes']\n"
           "backward = 'each'\n");
-  const json by_file = result(written);
-  const json by_words = result(net("") +
+  const json by_file = trained_json(written);
+  const json by_words = trained_json(net("") +
                                " --loss cross_entropy@classes --loss 'mse*0.5@pixels' --optimizer sgd --optimizer "
                                "adam,lr=0.003@classes --backward each");
   EXPECT_EQ(by_file, by_words);
@@ -79,7 +73,7 @@ TEST_F(SeveralProgram, SkipsAreOfEachOptimizer) {
 
 TEST_F(SeveralProgram, MomentsAreChosenOneByOne) {
   const auto moments = [](const std::string& arguments) {
-    return result("--optimizer adam --lr 0.003 --dtype bf16 --steps 12 " + arguments).value("moments", json::array());
+    return trained_json("--optimizer adam --lr 0.003 --dtype bf16 --steps 12 " + arguments).value("moments", json::array());
   };
   EXPECT_TRUE(moments("").empty());
   const json first = moments("--moments first=bf16"), second = moments("--moments second=bf16");

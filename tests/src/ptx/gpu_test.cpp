@@ -59,6 +59,7 @@ TEST(FatBinary, ExpandsLz4) {
   try {
     EXPECT_EQ(ptx_of_fat_binary(binary.data()).at(0).text, text);
   } catch (const EnvironmentError& error) {
+    if (std::string(error.what()).find("liblz4") == std::string::npos) throw;
     GTEST_SKIP() << error.what();
   }
 }

@@ -43,6 +43,14 @@ def _with_extent(x: Any, old: int, new: int, first: int, axis: int | None = None
     return x if shape == list(x.shape) else torch.empty(shape, dtype=x.dtype)
 
 
+def _takes(reference: Callable[..., Any], arguments: list[Any]) -> bool:
+    try:
+        reference(*arguments)
+        return True
+    except Exception:
+        return False
+
+
 def _changed(reference: Callable[..., Any], now: list[Any], inputs: int, extent: int, new: int, tied: set[int]) -> Any:
     """The arguments with another extent, as the reference takes them: alone, or with one that follows from it, as the extent of
     what is added to an upsampled image. None: it takes neither."""
@@ -52,11 +60,8 @@ def _changed(reference: Callable[..., Any], now: list[Any], inputs: int, extent:
         for old, to in ((extent, new), (other, other and other * new // extent)):
             if old is not None and to:
                 trial = [_with_extent(x, old, to, 2 if old in tied else 0) for x in trial]
-        try:
-            reference(*trial, *now[inputs:])
+        if _takes(reference, [*trial, *now[inputs:]]):
             return [*trial, *now[inputs:]]
-        except Exception:
-            continue
     return None
 
 
@@ -64,13 +69,9 @@ def _one_axis_changed(reference: Callable[..., Any], now: list[Any], inputs: int
     """The arguments with half this extent at one axis of the images, the first that the reference takes, or None."""
     for axis in range(2, max((x.ndim for x in now[:inputs] if isinstance(x, torch.Tensor)), default=0)):
         trial = [_with_extent(x, extent, -(-extent // 2), 2, axis) for x in now[:inputs]]
-        if all(a is b for a, b in zip(trial, now)):
-            continue
-        try:
-            reference(*trial, *now[inputs:])
+        moved = any(a is not b for a, b in zip(trial, now))
+        if moved and _takes(reference, [*trial, *now[inputs:]]):
             return [*trial, *now[inputs:]]
-        except Exception:
-            continue
     return None
 
 
