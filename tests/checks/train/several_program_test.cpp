@@ -34,9 +34,10 @@ TEST_F(SeveralProgram, TomlAndCommandLineAreOne) {
       net("loss = ['cross_entropy@classes', 'mse*0.5@pixels']\noptimizer = ['sgd', 'adam,lr=0.003@classes']\n"
           "backward = 'each'\n");
   const json by_file = trained_json(written);
-  const json by_words = trained_json(net("") +
-                               " --loss cross_entropy@classes --loss 'mse*0.5@pixels' --optimizer sgd --optimizer "
-                               "adam,lr=0.003@classes --backward each");
+  const json by_words =
+      trained_json(net("") +
+                   " --loss cross_entropy@classes --loss 'mse*0.5@pixels' --optimizer sgd --optimizer "
+                   "adam,lr=0.003@classes --backward each");
   EXPECT_EQ(by_file, by_words);
   EXPECT_EQ(by_file["losses"], (json{"cross_entropy@classes", "mse*0.5@pixels"}));
   ASSERT_EQ(by_file["optimizers"].size(), 2u);
@@ -73,7 +74,8 @@ TEST_F(SeveralProgram, SkipsAreOfEachOptimizer) {
 
 TEST_F(SeveralProgram, MomentsAreChosenOneByOne) {
   const auto moments = [](const std::string& arguments) {
-    return trained_json("--optimizer adam --lr 0.003 --dtype bf16 --steps 12 " + arguments).value("moments", json::array());
+    return trained_json("--optimizer adam --lr 0.003 --dtype bf16 --steps 12 " + arguments)
+        .value("moments", json::array());
   };
   EXPECT_TRUE(moments("").empty());
   const json first = moments("--moments first=bf16"), second = moments("--moments second=bf16");
