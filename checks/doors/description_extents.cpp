@@ -38,7 +38,8 @@ void require_dim(const OpSignature& signature, const std::string& symbol, const 
   std::string list;
   for (const DimSpec& dim : signature.dims) list += (list.empty() ? "" : ", ") + dim.symbol;
   if (!has_dim(signature, symbol))
-    place.fail(std::string(what) + ", got '" + symbol + "', want one of the dims " + list);
+    place.fail(std::string(what) + ", got '" + symbol + "', want " +
+               (list.empty() ? "a dim of that name (the op has none)" : "one of the dims " + list));
 }
 
 void FurtherExtents::note(const std::string& dims, const OpSignature& signature, const Place& at) {

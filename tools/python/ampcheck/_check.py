@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import keyword
 import numbers
+import os
 import random
 import re
 import warnings
@@ -18,7 +19,7 @@ from . import _core, _describe
 from ._core import UsageError
 from ._describe import Plan, Tensor
 from ._examples import guess
-from ._frames import frame_of, numpy_dtype
+from ._frames import NumpyFrame, frame_of, numpy_dtype
 from ._kernel import Call, Kernel, parameters_of, running
 from ._options import Contract, Dim, fixed
 from ._program import program
@@ -357,3 +358,29 @@ def check(f: Callable[..., Any], reference: Any, inputs: Any = None, *, attribut
         raise UsageError(f"[reference] got a {type(reference).__name__}, want a formula as text, or for torch tensors an "
                          "eager function")
     return run_plan(plan, asked, wanted)
+
+
+def check_library(path: str | os.PathLike[str], op: str = "", *, dtypes: Sequence[str] = (), regimes: str = "standard",
+                  seeds: int = 1, seed: int = 1, budget_s: float = 0.0, cases: Sequence[str] = (), jobs: int = 0,
+                  relations: bool = True) -> Report:
+    """Judges an op of a C or C++ plug-in or of a TOML file of launchers, as `ampcheck check PATH OP` does.
+
+    op: its name; may be left out where the library has one op. Kernels run in a process of their own.
+
+    A wrong op is a finding. Wrong use, and a library that describes no op, raise UsageError; one that is not there or cannot
+    be loaded raises EnvironmentError.
+    """
+    if isinstance(dtypes, str) or isinstance(cases, str):
+        raise UsageError(f"[{'dtypes' if isinstance(dtypes, str) else 'cases'}] got text, want a list")
+    chosen = _core.of_library(os.fspath(path), op)
+    options = Wanted(dtypes, regimes, seeds, seed, budget_s, cases, jobs, relations, isolation="process").spec()
+    options["dtypes"] = list(dtypes)
+    options["again"] = f"ampcheck.check_library({os.fspath(path)!r}, {chosen.name!r}, cases=[\"{{}}\"])"
+    core = _core.run(chosen, options)
+
+    def arrays(case: str) -> dict[str, Any]:
+        frame = NumpyFrame()
+        return {tensor["name"]: _as_given(frame, np.frombuffer(tensor["values"], np.float64).reshape(tensor["shape"]),
+                                          tensor["dtype"]) for tensor in _core.inputs_of(chosen, case)}
+
+    return Report(core, formula="", seed=seed, notes=[], inputs=arrays, power=lambda: _core.power_of(chosen, core, True))

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ._core import UsageError
+from ._core import UsageError, stats_of
 
 __all__ = ["Recorder", "record"]
 
@@ -27,42 +27,68 @@ def _number(value: float) -> float | str:
     return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
 
 
-class _Line:
-    """One tensor of a step. Its numbers stay on the tensor's device until the step ends: one copy for all of them."""
+class _Numbers:
+    """Of one tensor: counted by the program's own statistics where its memory can be read, else on its device, where they stay
+    until the step ends."""
 
-    def __init__(self, fields: dict[str, Any], tensor: torch.Tensor, moved: tuple[torch.Tensor, torch.Tensor] | None) -> None:
-        self.fields, self.elements, self.format = fields, tensor.numel(), tensor.dtype
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.elements, self.format = tensor.numel(), tensor.dtype
+        tensor = tensor.detach()
+        self.counted: dict[str, Any] | None = None
+        if tensor.device.type == "cpu" and tensor.is_contiguous():
+            self.counted = stats_of(tensor.data_ptr(), _DTYPES[tensor.dtype], tensor.numel())
+            return
         wide = tensor.dtype == torch.float64
-        size = tensor.detach().abs().to(torch.float64 if wide else torch.float32).contiguous()
+        size = tensor.abs().to(torch.float64 if wide else torch.float32).contiguous()
         # The field of the exponent: 0 of zeros and subnormal numbers, the last one of infinities and NaN.
         fields_of = size.view(torch.int64) >> 52 if wide else size.view(torch.int32) >> 23
         self.exponents = torch.bincount(fields_of.flatten(), minlength=2048 if wide else 256)
-        none = size.new_zeros((), dtype=torch.int64)
-        intended, stagnant = moved if moved is not None else (none, none)
-        self.counts = torch.stack([torch.count_nonzero(size), torch.isnan(size).sum(), intended, stagnant])
+        self.counts = torch.stack([torch.count_nonzero(size), torch.isnan(size).sum()])
         finite = size.nan_to_num(nan=0.0, posinf=0.0)
         self.ends = torch.stack([finite.amax(), finite.where(finite > 0, math.inf).amin()])
 
-    def text(self) -> str:
-        nonzero, nan, intended, stagnant = (int(n) for n in self.counts.tolist())
-        amax, amin = (float(v) for v in self.ends.tolist())
-        counts = self.exponents.tolist()
-        bias = 1023 if len(counts) == 2048 else 127
-        zero, beyond = self.elements - nonzero, counts.pop()
-        counts[0] -= zero
-        # A format with fewer exponents than the one that counts: all below its smallest go together.
+    def fields(self) -> dict[str, Any]:
+        """As a line of a trace has them."""
         least = round(math.log2(torch.finfo(self.format).smallest_normal))
-        below = sum(counts[:least + bias])
-        counts = [below, *counts[least + bias:]]
+        if self.counted is not None:
+            got = self.counted
+            zero, nan, inf, amax, amin = (got[name] for name in ("zero", "nan", "inf", "amax", "amin"))
+            # The last field of these formats is that of infinities and NaN.
+            counts = got["exponents"][:-1]
+            counts[0] -= zero
+        else:
+            nonzero, nan = (int(n) for n in self.counts.tolist())
+            amax, amin = (float(v) for v in self.ends.tolist())
+            amin = amin if math.isfinite(amin) else 0.0
+            counts = self.exponents.tolist()
+            zero, inf = self.elements - nonzero, counts.pop() - nan
+            counts[0] -= zero
+            # A format with fewer exponents than the one that counts: all below its smallest go together.
+            fewer = least + (1023 if len(counts) > 256 else 127)
+            counts = [sum(counts[:fewer]), *counts[fewer:]]
+        below = counts[0]
         while counts and counts[-1] == 0:
             counts.pop()
         skipped = next((i for i, n in enumerate(counts) if n), 0)
-        return json.dumps({**self.fields, "elements": self.elements, "zero": zero, "subnormal": below,
-                           "inf": beyond - nan, "nan": nan, "amax": amax, "amin": amin if math.isfinite(amin) else 0.0,
-                           "exponents": [least - 1 + skipped if counts else 0, counts[skipped:]], "nonzero": 0,
-                           "flushed": 0, "overflowed": 0, "intended": intended, "stagnant": stagnant,
-                           "subnormal_loss": 0, "saturated": 0, "bias": None, "bias_z": None, "ulps": [],
-                           "local_error": None, "carried_error": None})
+        return {"elements": self.elements, "zero": zero, "subnormal": below, "inf": inf, "nan": nan, "amax": amax,
+                "amin": amin, "exponents": [least - 1 + skipped if counts else 0, counts[skipped:]]}
+
+
+class _Line:
+    """One tensor of a step."""
+
+    def __init__(self, fields: dict[str, Any], numbers: _Numbers, moved: tuple[torch.Tensor, torch.Tensor] | None) -> None:
+        self.of, self.numbers, self.moved = fields, numbers, moved
+
+    def moves(self) -> tuple[int, int]:
+        """Elements that were meant to move, and of them those that did not."""
+        return (0, 0) if self.moved is None else (int(self.moved[0]), int(self.moved[1]))
+
+    def text(self) -> str:
+        intended, stagnant = self.moves()
+        return json.dumps({**self.of, **self.numbers.fields(), "nonzero": 0, "flushed": 0, "overflowed": 0,
+                           "intended": intended, "stagnant": stagnant, "subnormal_loss": 0, "saturated": 0, "bias": None,
+                           "bias_z": None, "ulps": [], "local_error": None, "carried_error": None})
 
 
 class Recorder:
@@ -148,7 +174,7 @@ class Recorder:
         fields = {"step": self._step, "seq": self._seq, "phase": phase, "cast": False, "op": op, "layer": layer,
                   "tensor": tensor, "dtype": dtype, "from": "", "source": -1, "scale": scale, "role": "none"}
         self._seq += 1
-        self._lines.append(_Line(fields, value, moved))
+        self._lines.append(_Line(fields, _Numbers(value), moved))
 
     def _forward_of(self, layer: str) -> Callable[..., None]:
         def hook(module: torch.nn.Module, inputs: Any, output: Any) -> None:
@@ -199,7 +225,8 @@ class Recorder:
                 continue
             meant = gradient != 0
             stayed = meant & (parameter.detach() == before)
-            self._add("optimizer", name, name, "value", parameter, moved=(meant.sum(), stayed.sum()))
+            counts = torch.count_nonzero(meant), torch.count_nonzero(stayed)
+            self._add("optimizer", name, name, "value", parameter, moved=counts)
 
     # ---- Lines. ----
 
@@ -225,8 +252,8 @@ class Recorder:
         self._start()
         for line in self._lines:
             self._file.write(line.text() + "\n")
-        moved = sum(int(line.counts[2]) for line in self._lines)
-        stayed = sum(int(line.counts[3]) for line in self._lines)
+        moves = [line.moves() for line in self._lines]
+        moved, stayed = sum(meant for meant, _ in moves), sum(still for _, still in moves)
         loss = float(self._loss) if self._loss is not None else math.nan
         self._file.write(json.dumps({"step": self._step, "loss": _number(loss), "fp64_loss": None, "spread": None,
                                      "scale": scale, "scale_after": scale_after, "tracker": tracker,

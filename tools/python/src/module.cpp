@@ -12,6 +12,7 @@
 #include <chrono>
 #include <future>
 
+#include "src/amp/tensor_stats.h"
 #include "tools/python/src/described_op.h"
 
 namespace nb = nanobind;
@@ -163,6 +164,31 @@ Chosen of_library(const std::string& path, const std::string& name) {
   return {*op, nullptr};
 }
 
+/// Statistics of `elements` numbers of a type, one behind the other, at an address of this process.
+nb::dict stats_of(std::uintptr_t address, const std::string& type, std::int64_t elements) {
+  const DtypeInfo* info = find_dtype(type);
+  if (info == nullptr || info->format == nullptr)
+    throw check::UsageError("[stats] got dtype '" + type + "', want the name of a floating type");
+  TensorStats stats;
+  {
+    const nb::gil_scoped_release free;
+    TensorView view;
+    view.data = reinterpret_cast<void*>(address);  // NOLINT: an address from Python is a number
+    view.dtype = info->dtype;
+    view.shape = Shape{elements};
+    view.strides = row_major_strides(view.shape);
+    stats = tensor_stats(view);
+  }
+  nb::dict out;
+  out["zero"] = stats.zeros;
+  out["nan"] = stats.nans;
+  out["inf"] = stats.infinities();
+  out["amax"] = stats.amax_finite();
+  out["amin"] = stats.amin();
+  out["exponents"] = stats.exponents;
+  return out;
+}
+
 }  // namespace
 
 NB_MODULE(_core, m) {
@@ -193,6 +219,7 @@ NB_MODULE(_core, m) {
   m.def("run", &run);
   m.def("inputs_of", &inputs_of);
   m.def("power_of", &power_of);
+  m.def("stats_of", &stats_of);
 }
 
 }  // namespace ampcheck::python
