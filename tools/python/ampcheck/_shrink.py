@@ -19,6 +19,8 @@ _MOST = 40
 _MOST_WORK = 1 << 21
 #: Extents multiplied, of one image: a case with several images stays below the judge's usual limit, 2^24.
 _MOST_PRODUCT = 1 << 22
+#: The same where extents of parameters have to be smaller, from as many on: then they can as well be small.
+_MOST_OF_PARAMETERS = 1 << 18
 #: Taps and places of all images of a batch.
 _MOST_OF_BATCH = 1 << 23
 
@@ -98,6 +100,8 @@ def shrunk(reference: Callable[..., Any], arguments: Sequence[Any], inputs: int,
                     now = changed
                     break
         now = _cheaper(reference, now, inputs, tied)
+        if _product(now, inputs) >= _MOST_PRODUCT:
+            now = _with_smaller_parameters(reference, now, inputs, draw)
         work = _work(reference(*now), now[inputs:], _channels(now[:inputs], tied))
         return now, max(2, _MOST_OF_BATCH // max(work, 1))
 
@@ -149,4 +153,23 @@ def _cheaper(reference: Callable[..., Any], now: list[Any], inputs: int, tied: s
             stuck.add(extent)
         else:
             now = changed
+    return now
+
+
+def _with_smaller_parameters(reference: Callable[..., Any], now: list[Any], inputs: int, draw: Any) -> list[Any]:
+    """No image is large, but a matrix is, whose extents a window needs to know: they become smaller in inputs and parameters
+    together, the largest first."""
+    stuck: set[int] = set()
+    while _product(now, inputs) > _MOST_OF_PARAMETERS:
+        extents = {n for x in now if isinstance(x, torch.Tensor) for n in x.shape if n > _MOST} - stuck
+        if not extents:
+            break
+        extent = max(extents)
+        for new in (32 * draw.randint(3, 8), -(-extent // 2)):
+            trial = [_with_extent(x, extent, new, 0) for x in now]
+            if new < extent and _takes(reference, trial):
+                now = trial
+                break
+        else:
+            stuck.add(extent)
     return now
