@@ -80,17 +80,22 @@ class Panels {
   void pack(const Plan& plan, Input from, Input type, const Codes& m, std::int64_t panel) {
     const std::int64_t rows = std::min<std::int64_t>(width_, m.rows - panel * width_), depth = blocks_ * products_;
     const std::int64_t step = plan.product.instruction.k;
-    std::vector<std::uint32_t> line(size(depth));
-    std::vector<float> decoded(size(depth));
+    std::vector<std::vector<std::uint32_t>> lines(size(rows), std::vector<std::uint32_t>(size(depth)));
+    std::vector<std::vector<float>> decoded(size(rows), std::vector<float>(size(depth)));
     for (std::int64_t row = 0; row < rows; ++row) {
+      std::vector<std::uint32_t>& line = lines[size(row)];
       for (std::int64_t first = 0; first < depth; first += step)
         for (std::int64_t k = 0; k < step; ++k) {
           const std::int64_t source = first + plan.order[size(k)];
           line[size(first + k)] = source < m.columns ? m.at(panel * width_ + row, source) : 0;
         }
-      to_values(from, type, line, decoded);
-      put(format_of(type).min_exponent(), panel, row, line, decoded);
+      to_values(from, type, line, decoded[size(row)]);
     }
+    // A block of all rows after the other: what is written then lies close together.
+    for (std::int64_t block = 0; block < blocks_; ++block)
+      for (std::int64_t row = 0; row < rows; ++row)
+        put(format_of(type).min_exponent(), panel, block, row, lines[size(row)].data() + block * products_,
+            decoded[size(row)].data() + block * products_);
   }
 
   /// Codes of `from` become such of `type`, and values.
@@ -109,21 +114,20 @@ class Panels {
     std::copy(again.begin(), again.end(), codes.begin());
   }
 
-  /// One row of a panel.
-  void put(int least_exponent, std::int64_t panel, std::int64_t row, const std::vector<std::uint32_t>& codes,
-           const std::vector<float>& values) {
-    std::size_t at = size(panel * blocks_ * products_ * width_ + row);
-    for (std::size_t k = 0; k < values.size(); ++k, at += size(width_)) {
+  /// One row of a panel's block.
+  void put(int least_exponent, std::int64_t panel, std::int64_t block, std::int64_t row, const std::uint32_t* codes,
+           const float* values) {
+    std::size_t at = size((panel * blocks_ + block) * products_ * width_ + row);
+    bool odd = false;
+    for (int k = 0; k < products_; ++k, at += size(width_)) {
       codes_[at] = codes[k];
       const auto exponent = static_cast<int>(std::bit_cast<std::uint32_t>(values[k]) >> 23 & 0xff) - 127;
       if (values[k] == 0) continue;
-      if (exponent < kLeastOperand || exponent > kLargestOperand) {
-        odd_[size(panel * blocks_) + k / size(products_)] = 1;
-        continue;
-      }
-      values_[at] = values[k];
+      odd |= exponent < kLeastOperand || exponent > kLargestOperand;
+      values_[at] = values[k];  // of an odd block nobody looks at them
       exponents_[at] = static_cast<std::int16_t>(std::max(exponent, least_exponent));
     }
+    if (odd) odd_[size(panel * blocks_ + block)] = 1;
   }
 
   int width_, products_;

@@ -58,14 +58,22 @@ AMPCHECK_INLINE Floats nearest_fp16(const Floats& v) {
   return bits_as<Floats>(out == 0 ? out : out | sign);
 }
 
+/// x - y; wraps.
+AMPCHECK_INLINE Ints difference(const Ints& x, const Ints& y) {
+  return bits_as<Ints>(bits_as<Words>(x) - bits_as<Words>(y));
+}
+
 /// The sum x of a block, in units of 2^(E-F), in the output type. `back`: 2^(E-F).
 AMPCHECK_INLINE Floats finish(const Settings& s, const Ints& x, const Floats& back) {
   // Of the least number the size wraps: it stands only where a block is done again by the reference.
-  const Ints sign = x & all(INT32_MIN), size = bits_as<Ints>(bits_as<Words>(x ^ (x >> 31)) - bits_as<Words>(x >> 31));
+  const Ints sign = x & all(INT32_MIN), size = difference(x ^ (x >> 31), x >> 31);
   const Floats nearest = __builtin_convertvector(size, Floats);
   const Ints again = __builtin_convertvector(nearest, Ints);
-  Ints cut = bits_as<Ints>(nearest) + (again > size);  // a comparison that holds is -1
-  if (s.result == Rule::Result::nearest_fp16) cut |= (__builtin_convertvector(bits_as<Floats>(cut), Ints) != size) & 1;
+  Ints cut = bits_as<Ints>(nearest) + (difference(size, again) >> 31);  // -1 where again is larger
+  if (s.result == Rule::Result::nearest_fp16) {
+    const Ints lost = __builtin_convertvector(bits_as<Floats>(cut), Ints) ^ size;
+    cut |= bits_as<Ints>(bits_as<Words>(lost | difference(Ints{}, lost)) >> 31);
+  }
   if (s.result == Rule::Result::truncated_13_bits) cut &= ~0x3ff;
   const Floats result = bits_as<Floats>(cut | sign) * back;
   // A zero has the sign of x, which is none.
@@ -82,7 +90,7 @@ AMPCHECK_INLINE bool any(const Ints& flags) {
 /// x + y; `odd` gets its highest bit where the sum does not fit, or comes so near that fp32 would round it to 2^31.
 AMPCHECK_INLINE Ints add(const Ints& x, const Ints& y, Ints& odd) {
   const Ints sum = bits_as<Ints>(bits_as<Words>(x) + bits_as<Words>(y));  // wraps: the flags say so
-  odd |= ((x ^ sum) & (y ^ sum)) | (sum > 0x7fffff00) | (sum < -0x7fffff00);
+  odd |= ((x ^ sum) & (y ^ sum)) | bits_as<Ints>(bits_as<Words>(sum ^ (sum >> 31)) + 0x100u);
   return sum;
 }
 
@@ -131,7 +139,8 @@ AMPCHECK_INLINE bool do_block(const Settings& s, const float* a, const std::int1
       const Ints size = bits_as<Ints>(of_c[row][half]) & 0x7fffffff;
       const Ints of_products = __builtin_convertvector(load<HalfShorts>(largest[row] + half * kLanes), Ints);
       const Ints exponents = larger(of_products, exponents_of(s, of_c[row][half]));
-      odd |= (size >= 0x7f800000) | ((exponents < kLeast) & (size != 0));
+      // Not finite, or not zero beside exponents below the least: sign bits, which cost less than comparisons.
+      odd |= bits_as<Ints>(bits_as<Words>(size) + 0x00800000u) | ((exponents - kLeast) & difference(Ints{}, size));
       const Ints up = s.fraction - larger(exponents, all(kLeast));
       scale[row][half] = bits_as<Floats>((up + 127) << 23);
     }
