@@ -91,7 +91,7 @@ IsolationOptions isolation_of(const AnyOptions& options) {
 Device device_of(const AnyOptions& options) {
   return std::visit(
       []<class O>(const O& o) {
-        if constexpr (std::is_base_of_v<RunningOptions, O>)
+        if constexpr (requires { requires std::is_same_v<decltype(o.device), Device>; })
           return o.device;
         else
           return Device::cpu;
@@ -121,8 +121,9 @@ ExitCode run(int argc, char** argv) {
     return ExitCode::passed;
   }
   const IsolationOptions isolation = isolation_of(options);
+  const bool apart = device_of(options) == Device::cpu;
   if (is_child())
-    become_child(isolation.timeout, device_of(options) == Device::cpu ? describe_outside : nullptr);
+    become_child(isolation.timeout, apart ? describe_outside : nullptr, apart ? run_kernels_outside : nullptr);
   else if (isolation.isolation)
     checks::watch_loading({.before = [](const std::string& path) { throw LibraryAhead{path}; }, .after = {}});
   try {
