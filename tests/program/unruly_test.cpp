@@ -91,7 +91,7 @@ TEST(UnrulyLibraries, RunInNoProcessThatJudgesOrReports) {
       {"certify ./UNRULY.so", false},
       {"compare ./BASE.so ./UNRULY.so wrong --regimes quick", true, 1},
       {"diagnose ./BASE.so ./UNRULY.so"},
-      {"train --config net.toml --steps 2 --dtype fp32 --batch 8", true, 1},
+      {"train net.toml --steps 2 --dtype fp32 --batch 8", true, 1},
       {"memory net.toml"},
       {"diagnose net.toml --steps 2 --dtype fp32 --batch 8"},
       {"audit autocast net.toml --batches 1", true, 1},
@@ -129,7 +129,7 @@ TEST(UnrulyLibraries, EndNoCommandWithZero) {
   std::ofstream(folder.path() + "/exits.toml") << net_with("exits", "HOSTILE.so");
   for (const std::string command :
        {"compare ./UNRULY.so ./UNRULY.so", "compare ./HOSTILE.so ./UNRULY.so", "diagnose ./UNRULY.so ./UNRULY.so",
-        "gate ./UNRULY.so --regimes quick --base ./UNRULY.so", "train --config net.toml --steps 2 --dtype fp32",
+        "gate ./UNRULY.so --regimes quick --base ./UNRULY.so", "train net.toml --steps 2 --dtype fp32",
         "memory net.toml", "diagnose net.toml --steps 2 --dtype fp32", "audit autocast net.toml --batches 1"})
     for (const char* const deed : {"load-exit", "describe-exit"}) {
       const ProgramResult run = shell(in + "AMPCHECK_TEST_DEED=" + deed + " \"$AMPCHECK\" " + command);
@@ -138,7 +138,7 @@ TEST(UnrulyLibraries, EndNoCommandWithZero) {
           << command << run.err;
     }
   for (const std::string command :
-       {"train --config exits.toml --steps 2 --dtype fp32 --batch 17", "memory exits.toml --batch 17",
+       {"train exits.toml --steps 2 --dtype fp32 --batch 17", "memory exits.toml --batch 17",
         "diagnose exits.toml --steps 2 --dtype fp32 --batch 17", "diagnose ./HOSTILE.so ./HOSTILE.so",
         "compare ./HOSTILE.so ./HOSTILE.so exits --regimes quick",
         "gate ./HOSTILE.so exits --regimes quick --base ./HOSTILE.so"}) {
