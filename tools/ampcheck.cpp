@@ -12,6 +12,7 @@
 #include "tools/choose/device_choice.h"
 #include "tools/choose/plugins.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/library_child.h"
 #include "tools/report/foreign_file.h"
 #include "tools/report/output.h"
 #include "tools/workers/child.h"
@@ -181,6 +182,7 @@ int main(int argc, char** argv) {
   } catch (const WriteError& error) {
     code = worse(code, said(ExitCode::not_written, error));
   }
+  end_in_child(code);
   child_is_done(code);
   unload_outside();
   return static_cast<int>(code);
