@@ -12,6 +12,7 @@
 #include "tools/choose/device_choice.h"
 #include "tools/choose/plugins.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/library_child.h"
 #include "tools/report/foreign_file.h"
 #include "tools/report/output.h"
 #include "tools/workers/child.h"
@@ -91,7 +92,7 @@ IsolationOptions isolation_of(const AnyOptions& options) {
 Device device_of(const AnyOptions& options) {
   return std::visit(
       []<class O>(const O& o) {
-        if constexpr (std::is_base_of_v<RunningOptions, O>)
+        if constexpr (requires { requires std::is_same_v<decltype(o.device), Device>; })
           return o.device;
         else
           return Device::cpu;
@@ -121,8 +122,9 @@ ExitCode run(int argc, char** argv) {
     return ExitCode::passed;
   }
   const IsolationOptions isolation = isolation_of(options);
+  const bool apart = device_of(options) == Device::cpu;
   if (is_child())
-    become_child(isolation.timeout, device_of(options) == Device::cpu ? describe_outside : nullptr);
+    become_child(isolation.timeout, apart ? describe_outside : nullptr, apart ? run_kernels_outside : nullptr);
   else if (isolation.isolation)
     checks::watch_loading({.before = [](const std::string& path) { throw LibraryAhead{path}; }, .after = {}});
   try {
@@ -180,6 +182,7 @@ int main(int argc, char** argv) {
   } catch (const WriteError& error) {
     code = worse(code, said(ExitCode::not_written, error));
   }
+  end_in_child(code);
   child_is_done(code);
   unload_outside();
   return static_cast<int>(code);

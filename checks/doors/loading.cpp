@@ -16,8 +16,8 @@ LoadingHooks& hooks() {
 
 void watch_loading(LoadingHooks given) { hooks() = std::move(given); }
 
-std::optional<OutsideDescription> described_outside(const std::string& path) {
-  if (!hooks().outside) return std::nullopt;
+std::optional<OutsideDescription> described_outside(const std::string& path, Opening opening) {
+  if (!hooks().outside || (opening == Opening::run && !hooks().kernels)) return std::nullopt;
   struct Told {
     const std::string& path;
     std::string left = {};
@@ -30,6 +30,10 @@ std::optional<OutsideDescription> described_outside(const std::string& path) {
   std::optional<OutsideDescription> out = hooks().outside(path);
   if (out) told.left = out->left;
   return out;
+}
+
+void run_outside(const std::string& path, Opening opening, std::vector<OpDef>& ops) {
+  if (opening == Opening::run) hooks().kernels(path, ops);
 }
 
 Loading::Loading(std::string path) : path_(std::move(path)) {

@@ -30,12 +30,17 @@ struct LoadingHooks {
   /// Asks another process for the description of a library, which is then not opened here. Throws what load_plugin()
   /// would. Null, or nothing: this process opens it.
   std::function<std::optional<OutsideDescription>(const std::string& path)> outside = nullptr;
+  /// Puts kernels that run in another process in the place of those of a library that was described outside. Null: such
+  /// a library is described there and opened here, where its kernels are to run.
+  std::function<void(const std::string& path, std::vector<OpDef>& ops)> kernels = nullptr;
   bool keeps_state = false;  ///< the thread stays as the library left it: of a process that runs nothing but kernels
 };
 /// Set once, before the first load.
 void watch_loading(LoadingHooks hooks);
-/// What `outside` says, between `before` and `after`.
-std::optional<OutsideDescription> described_outside(const std::string& path);
+/// What `outside` says, between `before` and `after`; nothing where kernels that are to run would run here.
+std::optional<OutsideDescription> described_outside(const std::string& path, Opening opening);
+/// Of ops that were described outside and are to run.
+void run_outside(const std::string& path, Opening opening, std::vector<OpDef>& ops);
 
 /// Lives while a library is opened and describes itself. Its end puts the state of the thread back.
 class Loading {

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <mutex>
 
+#include "checks/define/lasting.h"
 #include "checks/doors/launcher_toml.h"
 #include "checks/doors/loading.h"
 #include "checks/doors/toml_launchers.h"
@@ -40,12 +41,13 @@ Plugin load_toml(const std::string& word, Opening opening) {
   text.resize(static_cast<std::size_t>(in.gcount()));
   if (in.bad()) throw EnvironmentError("[plug-in] got '" + path + "', which cannot be read");
   TomlOp made = op_of_toml(text, path, kernel);
-  const bool outside = opening == Opening::apart && described_outside(word).has_value();
+  const bool outside = opening != Opening::describe && described_outside(word, opening).has_value();
   if (opening != Opening::describe && !outside) made.resolve();
   Plugin out{word, {}};
   out.ops.push_back(std::move(made.op));
   if (made.backward_op) out.ops.push_back(std::move(*made.backward_op));
   for (OpDef& op : out.ops) op.plugin = word;
+  if (outside) run_outside(word, opening, out.ops);
   return out;
 }
 
@@ -59,12 +61,12 @@ Plugin load(const std::string& path, Opening opening) {
                            "', which is source, want the library that it makes: c++ -std=c++20 "
                            "-O2 -shared -fPIC -I HEADERS " +
                            path + " -o libmy_op.so");
-  if (opening != Opening::run)
-    if (const auto there = described_outside(path)) {
-      Plugin out{.path = path, .ops = ops_of(there->plugin, name_of_file(path)), .refused = there->refused};
-      for (OpDef& op : out.ops) op.plugin = path;
-      return out;
-    }
+  if (const auto there = described_outside(path, opening)) {
+    Plugin out{.path = path, .ops = ops_of(there->plugin, name_of_file(path)), .refused = there->refused};
+    for (OpDef& op : out.ops) op.plugin = path;
+    run_outside(path, opening, out.ops);
+    return out;
+  }
   const Loading loading(path);
   void* library = dlopen(as_file(path).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -108,6 +110,7 @@ const Plugin& load_plugin(const std::string& path, Opening opening) {
   for (const Loaded& known : loaded)
     if (known.plugin.path == path && known.opening == opening) return known.plugin;
   loaded.push_back({opening, load(path, opening)});
+  for (const OpDef& op : loaded.back().plugin.ops) keep_for_good(op);
   return loaded.back().plugin;
 }
 

@@ -36,8 +36,8 @@ struct Plugin {
   const ac_plugin* description = nullptr;  ///< of a library that was opened; null of a TOML file
 };
 
-/// Whether kernels are to be called, and where. A TOML file is enough to describe its op: its library is then not
-/// opened. `apart`: in another process, where this one has such (checks/doors/loading.h); else here.
+/// Whether kernels are to be called. A TOML file is enough to describe its op: its library is then not opened. `apart`:
+/// by others, who put theirs in the place of the library's; without LoadingHooks::outside it is `run`.
 enum class Opening { describe, apart, run };
 
 /// Loads a library, or the library of a TOML file (checks/doors/launcher_toml.h), for the life of the process; a second

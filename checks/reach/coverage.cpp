@@ -7,9 +7,9 @@
 #include <set>
 
 #include "checks/data/regimes.h"
+#include "checks/reach/certified.h"
 #include "checks/reach/sites.h"
 #include "reference/ball/ball.h"
-#include "reference/certify/certify.h"
 #include "reference/replay/replay.h"
 
 namespace ampcheck::checks {
@@ -187,8 +187,8 @@ void calibrate(CaseRun& run, const LaunchResult& forward) {
 Certificate certificate_of(const OpDef& op) {
   Certificate out;
   out.op = op.signature.name;
-  const reference::FormulaCertificate certificate =
-      reference::certify(op.signature, op.forms, reference::formula_variants(op.signature), 4, 1);
+  const auto known = certified(op);
+  const reference::FormulaCertificate& certificate = *known;
   out.digits = certificate.digits;
   out.error_ratio = certificate.error_ratio;
   out.points = static_cast<std::int64_t>(certificate.points.size());

@@ -11,6 +11,7 @@
 #include <map>
 
 #include "src/index.h"
+#include "src/launch_time.h"
 #include "src/rounding.h"
 
 namespace ampcheck::checks {
@@ -63,9 +64,11 @@ struct Interleaved {
       const auto before = restores ? held(call) : std::vector<std::pair<TensorView, std::vector<double>>>();
       const auto run = [&](int which) {
         for (const auto& [view, values] : before) from_doubles(values, view);
+        take_launch_time();
         const auto start = std::chrono::steady_clock::now();
         kernels[static_cast<std::size_t>(which)](call);
-        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        return take_launch_time().value_or(seconds);
       };
       double taken = run(1) + run(0);  // caches are cold
       for (int pair = 0; pair < kPairs && (pair < 4 || taken < kMostSeconds); ++pair) {

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <map>
-#include <mutex>
 
 #include "checks/judge/batch_invariance.h"
 #include "checks/judge/bias.h"
@@ -44,27 +42,13 @@ void require_certified(const Certificate& certificate) {
                   certificate.op, certificate.digits, reference::kCertifiedDigits));
 }
 
-/// Built-in ops stay what they are to the end of the process: one that runs parts of a check certifies them once.
-Certificate certified(const OpDef& op) {
-  if (find_op(op.signature.name) != &op) return certificate_of(op);
-  static std::mutex mutex;
-  static std::map<const OpDef*, Certificate> known;
-  {
-    const std::lock_guard lock(mutex);
-    if (const auto at = known.find(&op); at != known.end()) return at->second;
-  }
-  Certificate out = certificate_of(op);
-  const std::lock_guard lock(mutex);
-  return known[&op] = std::move(out);
-}
-
 /// Certifies every op; throws Error where a reference may not judge.
 std::vector<Certificate> certify_all(const std::vector<const OpDef*>& ops, const std::atomic<bool>* cancel) {
   std::vector<Certificate> out(ops.size());
   parallel_for(static_cast<std::int64_t>(ops.size()), 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto i = static_cast<std::size_t>(begin);
          i < static_cast<std::size_t>(end) && !(cancel != nullptr && cancel->load()); ++i)
-      if (!ops[i]->forms.empty()) out[i] = certified(*ops[i]);
+      if (!ops[i]->forms.empty()) out[i] = certificate_of(*ops[i]);
   });
   for (const Certificate& certificate : out) require_certified(certificate);
   return out;

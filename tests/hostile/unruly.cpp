@@ -105,7 +105,7 @@ const char* const names[] = {"right", "wrong"};
 
 std::int32_t scaled(const ac_tensor& from, const ac_tensor& to, const void* factor) {
   leave_mark("kernel");
-  const std::int64_t n = from.dl.shape[0];
+  const std::int64_t n = from.dl.shape[0] * from.dl.shape[1];
   for (std::int64_t i = 0; i < n; ++i)
     static_cast<float*>(to.dl.data)[i] =
         *static_cast<const float*>(factor) * static_cast<const float*>(from.dl.data)[i];
@@ -114,8 +114,8 @@ std::int32_t scaled(const ac_tensor& from, const ac_tensor& to, const void* fact
 std::int32_t forward(const ac_call* call) { return scaled(*call->inputs[0], *call->outputs[0], call->user); }
 std::int32_t backward(const ac_call* call) { return scaled(*call->cotangents[0], *call->gradients[0], call->user); }
 
-const ac_dim dims[] = {{sizeof(ac_dim), 0, "N", {5, 9, 2}, 0, 0}};
-const ac_input inputs[] = {{sizeof(ac_input), 0, "x", "N", 0, 0, 0, 0, nullptr}};
+const ac_dim dims[] = {{sizeof(ac_dim), 0, "N", {5, 9, 2}, 0, 0}, {sizeof(ac_dim), 0, "D", {7, 12, 5}, 0, 0}};
+const ac_input inputs[] = {{sizeof(ac_input), 0, "x", "N D", 0, 0, 0, 0, nullptr}};
 const ac_output outputs[] = {{sizeof(ac_output), 0, "y", 0, 0, nullptr, nullptr}};
 const ac_form forms[] = {{sizeof(ac_form), 0, nullptr, "y = 2 * x"}};
 const std::int32_t storage[] = {AC_FP32};
@@ -139,7 +139,7 @@ const ac_plugin* ampcheck_plugin_v1(void) {
     ops[i].outputs = outputs;
     ops[i].output_count = 1;
     ops[i].dims = dims;
-    ops[i].dim_count = 1;
+    ops[i].dim_count = 2;
     ops[i].forms = forms;
     ops[i].form_count = 1;
     ops[i].forward = forward;

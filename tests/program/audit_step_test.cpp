@@ -80,6 +80,12 @@ TEST(AuditStep, ALibraryThatCrashesIsSaidToCrash) {
   EXPECT_TRUE(contains(got.err, "ampcheck: [audit scaler] '") && contains(got.err, "crashed: signal 6")) << got.err;
 }
 
+TEST(AuditStep, ALibraryThatEndsItsProcessIsNoPass) {
+  const ProgramResult got = ampcheck("audit scaler " + tests::in_build("/custom_ops/") + "my_scaler_exits.so");
+  EXPECT_EQ(got.exit_code, 1) << got.err;
+  EXPECT_TRUE(contains(got.err, "ended its process by itself with exit code 0")) << got.err;
+}
+
 TEST(AuditStep, WrongUseIsSaid) {
   const std::string ops = tests::in_build("/custom_ops/");
   const auto refused = [](const std::string& arguments, int code, const std::string& says) {

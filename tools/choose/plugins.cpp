@@ -7,7 +7,7 @@
 
 #include "checks/doors/plugin.h"
 #include "checks/doors/toml_launchers.h"
-#include "reference/certify/certify.h"
+#include "checks/reach/certified.h"
 #include "src/op_call.h"
 #include "tools/choose/selection.h"
 
@@ -90,7 +90,8 @@ void take_only_op(OpOptions& options) {
 
 void require_certified(const checks::OpDef& op) {
   if (op.forms.empty()) return;  // nothing to certify, and nothing that judges by it
-  const auto certificate = reference::certify(op.signature, op.forms, reference::formula_variants(op.signature), 4, 1);
+  const auto known = checks::certified(op);
+  const reference::FormulaCertificate& certificate = *known;
   const std::string where = "[" + op.plugin + ": op '" + op.signature.name + "'] ",
                     why = " (ampcheck certify says more)";
   for (const reference::FormAgreement& form : certificate.forms)

@@ -118,10 +118,11 @@ Report single_results(const Selection& selection, const Report& ended, std::vect
   return out;
 }
 
-/// What a run takes from files, and puts into them.
+/// What a run takes from files and from others, and puts into files.
 struct Files {
   const MergedRun* merged = nullptr;
   bool part = false;  ///< not all cases are there: nothing is said of whole ops
+  SharedWorkers workers;
   RunHeader header;
   ExitCode written = ExitCode::passed;  ///< of the files that grow with the run
 };
@@ -131,7 +132,8 @@ Report run(const CheckOptions& options, const Selection& selection, const std::a
   ProgressLine progress;
   checks::RunOptions run = run_options(options);
   run.cancel = cancel;
-  run.run = isolated_run(worker_setup(options.plugin_ops, options, options.inputs), cancel);
+  run.run = files.workers != nullptr ? files.workers
+                                     : isolated_run(worker_setup(options.plugin_ops, options, options.inputs), cancel);
   run.progress = [&](std::size_t done, std::size_t all, const CaseResult& last) {
     journal.add(last);
     progress.show(done, all, journal.failed(), last.op);
@@ -221,7 +223,7 @@ ExitCode broken_library(const CheckOptions& options, const std::string& library,
   return worse(ExitCode::findings, write_results(options, report, facts));
 }
 
-ExitCode check_with(const CheckOptions& given, const MergedRun* merged) {
+ExitCode check_with(const CheckOptions& given, const MergedRun* merged, const SharedWorkers& workers) {
   CheckOptions options = given;
   if (options.dump.empty() && options.formula.empty()) put_on_cores(options, options.accumulate, options.device);
   if (!options.dump.empty() || !options.formula.empty()) return check_dump_command(options);
@@ -258,7 +260,7 @@ ExitCode check_with(const CheckOptions& given, const MergedRun* merged) {
   say_what_is_left_out(options, selection);
   if (!options.shard_origin.empty())
     write_stderr(fmt::format("ampcheck: part {} of {} ({})\n", options.shard, options.shards, options.shard_origin));
-  Files files{.merged = merged, .part = false, .header = {}, .written = ExitCode::passed};
+  Files files{.merged = merged, .part = false, .workers = workers, .header = {}, .written = ExitCode::passed};
   take_part(options, selection, files);
   if (merged == nullptr) planned = facts.planned = selection.cases.size();
   const Report report = run(options, selection, guard.flag(), journal, files);

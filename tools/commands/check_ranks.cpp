@@ -9,6 +9,8 @@
 #include "tools/commands/commands.h"
 #include "tools/commands/rank_parts.h"
 #include "tools/report/shell_word.h"
+#include "tools/workers/interrupt.h"
+#include "tools/workers/isolation.h"
 
 namespace ampcheck::tools {
 
@@ -40,6 +42,8 @@ ExitCode check_in_ranks(const CheckOptions& options) {
   if (!options.run_file.empty() && (options.shards > 1 || options.time_budget > 0 || !options.journal.empty()))
     throw UsageError(
         "[--engine] got mpi beside --shard, --time-budget or --journal, want mpi alone: ranks share the cases");
+  const SharedWorkers workers =
+      isolated_run(worker_setup(options.plugin_ops, options, options.inputs), interrupt_flag());
   const auto part = [&](int number, int parts, int jobs) {
     CheckOptions own = options;
     own.jobs = jobs;
@@ -49,7 +53,7 @@ ExitCode check_in_ranks(const CheckOptions& options) {
     own.shard = number;
     own.shards = parts;
     own.run_file = part_file(options.run_file, number);
-    return check_with(own, nullptr);
+    return check_with(own, nullptr, workers);
   };
   return share_parts({.folder = options.run_file,
                       .what_there = "ampcheck merge " + shell_word(options.run_file) + "/part*.run",

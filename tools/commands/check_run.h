@@ -2,6 +2,10 @@
 // A check whose results are partly known: `check`, and `merge` of its parts.
 #pragma once
 
+#include <functional>
+
+#include "checks/case/options.h"
+#include "checks/define/op_def.h"
 #include "tools/choose/options.h"
 #include "tools/report/exit_code.h"
 #include "tools/runs/run_file.h"
@@ -14,11 +18,14 @@ struct MergedRun {
   RunHeader header;
 };
 
+/// Of several checks of one process: their cases in the same workers. Null: each has its own.
+using SharedWorkers = std::function<CaseResult(const checks::OpDef&, const OpCall&, const checks::How&)>;
+
 /// `check --engine mpi`: this rank's parts, and of rank 0 the report.
 ExitCode check_in_ranks(const CheckOptions& options);
 
 /// As the command says; `merged`: results that need not run again. Cases that are in none of the files make it
 /// incomplete.
-ExitCode check_with(const CheckOptions& options, const MergedRun* merged);
+ExitCode check_with(const CheckOptions& options, const MergedRun* merged, const SharedWorkers& workers = nullptr);
 
 }  // namespace ampcheck::tools

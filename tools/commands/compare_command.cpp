@@ -19,6 +19,7 @@
 #include "tools/report/numbers.h"
 #include "tools/report/output.h"
 #include "tools/report/reports.h"
+#include "tools/workers/child.h"
 #include "tools/workers/isolation.h"
 
 namespace ampcheck::tools {
@@ -207,6 +208,7 @@ ExitCode compare_command(const CompareOptions& options) {
   CaseOptions selecting = options;
   selecting.words.erase(selecting.words.begin(), selecting.words.begin() + 2);
   for (const checks::OpDef& op : own) selecting.plugin_ops.push_back(&op);
+  run_kernels_here(selecting.plugin_ops, options, options.device);
   const Selection selection = select_cases(selecting);
   if (selection.cases.empty()) {
     write_stderr(nothing_selected(selecting));

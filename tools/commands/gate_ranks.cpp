@@ -23,7 +23,8 @@ RunHeader header_of(const KernelGateOptions& options, const Selection& selection
 }
 
 /// Judges and profiles the cases of a part.
-ExitCode do_part(const KernelGateOptions& options, const Selection& all, int part, int parts, int jobs) {
+ExitCode do_part(const KernelGateOptions& options, const Selection& all, KnownRun known, int part, int parts,
+                 int jobs) {
   KernelGateOptions own = options;
   own.jobs = jobs;
   Selection selection = all;
@@ -31,7 +32,6 @@ ExitCode do_part(const KernelGateOptions& options, const Selection& all, int par
                 [&](const checks::Case& item) { return shard_of(item.call.str(item.op->signature), parts) != part; });
   RunFile file(part_file(options.run_file, part), header_of(options, all, part, parts));
   InterruptGuard guard([] {});
-  KnownRun known;
   known.find = [&](const checks::OpDef& op, const std::string& name, const checks::How& how) {
     return file.kept().find(op, name, how);
   };
@@ -78,11 +78,14 @@ ExitCode gate_all(const KernelGateOptions& options, int parts) {
 ExitCode gate_in_ranks(const KernelGateOptions& options) {
   begin_run(options, options);
   const Selection all = select_cases(options);
-  return share_parts({.folder = options.run_file,
-                      .what_there = "",
-                      .part = [&](int part, int parts, int jobs) { return do_part(options, all, part, parts, jobs); },
-                      .report = [&](int parts) { return gate_all(options, parts); }},
-                     options.jobs);
+  KnownRun shared;
+  shared.workers = isolated_run(workers_of(options, all), interrupt_flag());
+  return share_parts(
+      {.folder = options.run_file,
+       .what_there = "",
+       .part = [&](int part, int parts, int jobs) { return do_part(options, all, shared, part, parts, jobs); },
+       .report = [&](int parts) { return gate_all(options, parts); }},
+      options.jobs);
 }
 
 }  // namespace ampcheck::tools

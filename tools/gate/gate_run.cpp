@@ -17,7 +17,6 @@
 #include "src/thread_scope.h"
 #include "tools/choose/check_plan.h"
 #include "tools/report/environment.h"
-#include "tools/workers/isolation.h"
 
 namespace ampcheck::tools {
 
@@ -162,6 +161,12 @@ std::string arch_of(Device device) {
 #endif
 }
 
+WorkerSetup workers_of(const KernelGateOptions& options, const Selection& selection) {
+  return worker_setup(
+      selection.cases.empty() ? std::vector<const checks::OpDef*>() : std::vector{selection.cases.front().op}, options,
+      options.inputs);
+}
+
 GateRun gate_run(const KernelGateOptions& options, const Selection& selection, const std::atomic<bool>* cancel,
                  const std::function<void(std::size_t, std::size_t, const CaseResult&)>& progress,
                  const KnownRun& known) {
@@ -172,10 +177,7 @@ GateRun gate_run(const KernelGateOptions& options, const Selection& selection, c
   checks::RunOptions run = plain;
   run.brief = true;
   run.progress = progress;
-  run.run = isolated_run(worker_setup(selection.cases.empty() ? std::vector<const checks::OpDef*>()
-                                                              : std::vector{selection.cases.front().op},
-                                      options, options.inputs),
-                         cancel);
+  run.run = known.workers != nullptr ? known.workers : isolated_run(workers_of(options, selection), cancel);
   const bool elsewhere = run.run != nullptr;
   if (!elsewhere)
     run.run = [&](const checks::OpDef& op, const OpCall& call, const checks::How& how) {

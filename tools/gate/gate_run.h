@@ -15,6 +15,7 @@
 #include "tools/choose/gate_options.h"
 #include "tools/choose/selection.h"
 #include "tools/report/variants.h"
+#include "tools/workers/isolation.h"
 
 namespace ampcheck::tools {
 
@@ -39,10 +40,15 @@ struct KnownRun {
   std::function<void(const CaseResult&, const checks::How&)> keep = nullptr;
   std::map<std::string, checks::CaseProfile> profiles = {};  ///< by case
   bool part = false;                                         ///< single cases: nothing is said of whole ops
+  /// isolated_run(workers_of()), where several runs share their workers; null: this one has its own.
+  std::function<CaseResult(const checks::OpDef&, const OpCall&, const checks::How&)> workers = nullptr;
 };
 
 /// "cpu-x86_64", "cuda-sm_90".
 std::string arch_of(Device device);
+
+/// The workers of a run.
+WorkerSetup workers_of(const KernelGateOptions& options, const Selection& selection);
 
 /// Judges and profiles the selected cases. Kernels of a library are judged in workers; those cases that neither crash
 /// nor hang run a second time here, for their tensors. `progress`: as checks::RunOptions.

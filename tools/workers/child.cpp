@@ -43,8 +43,9 @@ constexpr const char* kMark = "AMPCHECK_CHILD";
 constexpr int kDone = 5;  ///< descriptor on which the child says how far it is, a letter each
 constexpr char kLoads = 'l', kLoaded = 'o', kRunsKernels = 'k', kStuck = 's',
                kApart = 'a',  ///< behind kLoads: another process loads the library
-    kEndsAlike = 'd',         ///< what a library did ended that other process, and this one ends in the same way
-    kFinished = 'f';          ///< the last one with the exit code behind it
+    kFinished = 'f',          ///< with the exit code behind it
+    kEndsAlike = 'd';         ///< what a library did ended that other process, and this one ends in the same way; the
+                              ///< library's path behind it
 
 void say(std::string_view what) {
   while (write(kDone, what.data(), what.size()) < 0 && errno == EINTR) {
@@ -121,14 +122,22 @@ struct Ended {
   std::string said;
   int status = 0;
   bool unloading_took_too_long = false;
-  bool alike = false;  ///< it said kEndsAlike, which is no part of `said`
+  std::string alike;  ///< the library of kEndsAlike, which is no part of `said`
 
   bool finished() const { return said.size() > 1 && said[said.size() - 2] == kFinished; }
   char last() const { return said.empty() ? '\0' : said.back(); }
   /// Whether its end is that of its own work: no library was in the process, and none ended it.
   bool is_its_own() const {
-    return !finished() && last() != kStuck && !alike &&
+    return !finished() && last() != kStuck && alike.empty() &&
            std::ranges::count(said, kLoads) == std::ranges::count(said, kApart);
+  }
+
+  void take_end_alike() {
+    for (std::size_t at = 0; at < said.size(); at += said[at] == kFinished ? 2 : 1) {
+      if (said[at] != kEndsAlike) continue;
+      alike = said.substr(at + 1);
+      said.resize(at);
+    }
   }
 };
 
@@ -162,10 +171,7 @@ Ended wait_for(pid_t child, int said, double timeout) {
     }
   }
   read_all();
-  if (out.last() == kEndsAlike) {
-    out.alike = true;
-    out.said.pop_back();
-  }
+  out.take_end_alike();
   return out;
 }
 
@@ -204,8 +210,8 @@ bool is_child() {
   return parent != nullptr && parent == std::to_string(getppid());
 }
 
-void become_child(double timeout,
-                  std::function<std::optional<checks::OutsideDescription>(const std::string&)> outside) {
+void become_child(double timeout, std::function<std::optional<checks::OutsideDescription>(const std::string&)> outside,
+                  std::function<void(const std::string&, std::vector<checks::OpDef>&)> kernels) {
   if (!is_child()) return;
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody would hear its answer
   fcntl(kDone, F_SETFD, FD_CLOEXEC);
@@ -230,8 +236,9 @@ void become_child(double timeout,
                                out = outside(path);
                                if (!out) say(std::string(1, kLoads));  // here
                                return out;
-                             }});
-  KernelRunner::before_ending_alike([] { say(std::string(1, kEndsAlike)); });
+                             },
+                         .kernels = std::move(kernels)});
+  KernelRunner::before_ending_alike([](const std::string& library) { say(kEndsAlike + library); });
   watch(timeout);
 }
 
@@ -254,8 +261,11 @@ ChildEnd run_in_child(const std::string& library, double timeout) {
         std::signal(asked, SIG_DFL);
         raise(asked);
       }
-  ChildEnd out{
-      .code = ExitCode::findings, .found = Code::none, .reported = ended.finished(), .library = library, .why = {}};
+  ChildEnd out{.code = ExitCode::findings,
+               .found = Code::none,
+               .reported = ended.finished(),
+               .library = ended.alike.empty() ? library : ended.alike,
+               .why = {}};
   if (ended.is_its_own()) {
     out.reported = true;
     out.code = ExitCode::environment;

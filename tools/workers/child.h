@@ -31,9 +31,11 @@ ChildEnd run_in_child(const std::string& library, double timeout);
 bool is_child();
 
 /// In the child, before anything is loaded: watches how long that takes, and ends with its parent. `outside`: what
-/// describes libraries in a process of their own (LoadingHooks::outside); null: they are loaded here.
-void become_child(double timeout, std::function<std::optional<checks::OutsideDescription>(const std::string&)> outside);
-/// In the child of ops of a library, before their kernels run in this very process: limits its memory, and counts how
+/// describes libraries in a process of their own (LoadingHooks::outside), and `kernels` what runs them there; null:
+/// they are loaded here.
+void become_child(double timeout, std::function<std::optional<checks::OutsideDescription>(const std::string&)> outside,
+                  std::function<void(const std::string&, std::vector<checks::OpDef>&)> kernels);
+/// In the child of ops of a library, before their kernels run for this very process: limits its memory, and counts how
 /// long a kernel takes. Elsewhere nothing.
 void run_kernels_here(const std::vector<const checks::OpDef*>& ops, const IsolationOptions& options,
                       Device device = Device::cpu);

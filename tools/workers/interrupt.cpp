@@ -100,7 +100,8 @@ InterruptGuard::InterruptGuard(std::function<void()> emergency) : state_(new Sta
   }
 }
 
-const std::atomic<bool>* InterruptGuard::flag() const { return &cancel; }
+const std::atomic<bool>* interrupt_flag() { return &cancel; }
+const std::atomic<bool>* InterruptGuard::flag() const { return interrupt_flag(); }
 bool InterruptGuard::interrupted() const { return caught.load() != 0; }
 
 void InterruptGuard::finish() {

@@ -29,6 +29,9 @@ class InterruptGuard {
   State* state_;
 };
 
+/// InterruptGuard::flag(), for what lives longer than one guard.
+const std::atomic<bool>* interrupt_flag();
+
 /// Ends the program as the signal would have, so that a shell sees 128 + n and stops its script.
 [[noreturn]] void end_by_signal();
 

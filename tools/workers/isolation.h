@@ -51,7 +51,7 @@ class WorkerPool {
   std::unique_ptr<State> state_;
 };
 
-/// The hook of checks::RunOptions; none where no worker is wanted.
+/// The hook of checks::RunOptions; none where no worker is wanted. Copies of it share their workers.
 std::function<CaseResult(const checks::OpDef&, const OpCall&, const checks::How&)> isolated_run(
     const WorkerSetup& setup, const std::atomic<bool>* cancel = nullptr);
 

@@ -81,9 +81,10 @@ struct FromTheStart {
 void end_worker_without_memory() { end_with(std::array{kNoMemoryAnswer}); }
 
 void end_runner_without_memory() {
-  // A message as runner_main.cpp makes them: its length, how the call ended, no words, one call, no notes.
-  end_with(
-      std::array<std::uint64_t, 5>{4 * sizeof(std::uint64_t), static_cast<std::uint64_t>(CallEnd::no_memory), 0, 1, 0});
+  // A message as runner_main.cpp makes them: its length, how the call ended, no words, one call, no time, no
+  // notes.
+  end_with(std::array<std::uint64_t, 6>{5 * sizeof(std::uint64_t), static_cast<std::uint64_t>(CallEnd::no_memory), 0, 1,
+                                        0, 0});
 }
 
 bool is_for_memory(const std::exception& error) {

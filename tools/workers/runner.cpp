@@ -13,10 +13,12 @@
 #include <new>
 #include <utility>
 
+#include "checks/define/lasting.h"
 #include "checks/doors/plugin.h"
 #include "checks/doors/toml_launchers.h"
 #include "checks/run/run_case.h"
 #include "src/launch_notes.h"
+#include "src/launch_time.h"
 #include "src/spawn_actions.h"
 #include "src/state_left.h"
 #include "tools/workers/child.h"
@@ -30,6 +32,8 @@ extern char** environ;
 namespace ampcheck::tools {
 
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 /// Tensors of a call whose memory is not shared: copies that are, and back.
 class Copies {
@@ -47,8 +51,11 @@ class Copies {
     std::memcpy(all_.back().copy.get(), view.data, size);
     return place_of(all_.back(), data);
   }
+  /// What was not written is left alone: another thread may read it.
   void bring_back() const {
-    for (const Copy& copy : all_) std::memcpy(copy.from, copy.copy.get(), copy.bytes);
+    for (const Copy& copy : all_)
+      if (copy.bytes > 0 && std::memcmp(copy.from, copy.copy.get(), copy.bytes) != 0)
+        std::memcpy(copy.from, copy.copy.get(), copy.bytes);
   }
 
  private:
@@ -109,20 +116,28 @@ std::string request_of(std::size_t op, KernelPass pass, const kernels::KernelCal
 }
 
 /// What is done before this process ends as that of a library did.
-std::function<void()>& ends_alike() {
-  static std::function<void()> what;
+std::function<void(const std::string&)>& ends_alike() {
+  static std::function<void(const std::string&)> what;
   return what;
 }
 
-/// How many calls left the same bits. Throws what the kernel threw. Nothing that its process says becomes a finding by
-/// itself, but for these two.
-std::int64_t take_reply(const std::string& reply) {
+/// What a call was, as its process says.
+struct Reply {
+  std::int64_t equal = 0;  ///< calls that left the same bits
+  double seconds = 0;
+};
+
+/// Throws what the kernel threw. Nothing that its process says becomes a finding by itself, but for that and the bits
+/// that stayed the same.
+Reply take_reply(const std::string& reply) {
   Reader in(reply);
   std::uint64_t end = 0, notes = 0, equal = 0;
   std::string what;
+  double seconds = 0;
   in.get(end);
   in.get(what);
   in.get(equal);
+  in.get(seconds);
   in.get(notes);
   for (; notes > 0; --notes) {
     std::string text;
@@ -130,7 +145,7 @@ std::int64_t take_reply(const std::string& reply) {
     note_launch({Code::none, kStateLeft, text});
   }
   switch (static_cast<CallEnd>(end)) {
-    case CallEnd::done: return static_cast<std::int64_t>(equal);
+    case CallEnd::done: return {static_cast<std::int64_t>(equal), seconds};
     case CallEnd::no_memory:
       if (what.empty()) throw std::bad_alloc();
       throw EnvironmentError(std::string(checks::kForMemory) + " " + what);
@@ -162,7 +177,7 @@ class KernelRunner::Host : public kernels::KernelHost {
 
 KernelRunner::KernelRunner(std::string library, Kind kind, KernelClock* clock)
     : library_(std::move(library)), kind_(kind), clock_(clock) {
-  start();
+  if (kind_ != Kind::silent) start();
 }
 
 void KernelRunner::start_anew() {
@@ -214,7 +229,7 @@ void KernelRunner::start() {
   up_ = described_ = false;
 }
 
-void KernelRunner::before_ending_alike(std::function<void()> what) { ends_alike() = std::move(what); }
+void KernelRunner::before_ending_alike(std::function<void(const std::string&)> what) { ends_alike() = std::move(what); }
 
 const checks::OutsideDescription& KernelRunner::description() {
   const std::lock_guard lock(mutex_);
@@ -279,7 +294,6 @@ void KernelRunner::unload() {
 }
 
 const std::deque<checks::OpDef>& KernelRunner::take_over(const std::vector<const checks::OpDef*>& ops) {
-  checks::lend_kernel_memory(&arena_);
   for (std::size_t i = 0; i < ops.size(); ++i) {
     checks::OpDef& own = ops_.emplace_back(*ops[i]);
     const auto there = [this, i](const kernels::KernelFn& kernel, KernelPass pass) -> kernels::KernelFn {
@@ -299,6 +313,8 @@ const std::deque<checks::OpDef>& KernelRunner::take_over(const std::vector<const
   return ops_;
 }
 
+void KernelRunner::share_tensors() { checks::lend_kernel_memory(&arena_); }
+
 std::int64_t KernelRunner::call(std::size_t op, KernelPass pass, const kernels::KernelCall& call,
                                 const Series& series) {
   const std::lock_guard lock(mutex_);
@@ -308,13 +324,17 @@ std::int64_t KernelRunner::call(std::size_t op, KernelPass pass, const kernels::
     std::string reply;
     const std::string request = request_of(op, pass, call, series, arena_, copies);
     if (!described_) take_description();
+    const auto start = Clock::now();
     {
       const KernelTime counts(clock_);
       const bool sent = send_message(requests_, request);
       if (!(sent ? answers() : has_answered()) || !receive_message(replies_, reply)) end_as_it_did();
     }
+    const double waited = std::chrono::duration<double>(Clock::now() - start).count();
     copies.bring_back();
-    return take_reply(reply);
+    const Reply said = take_reply(reply);
+    note_launch_time(said.seconds >= 0 && said.seconds <= waited ? said.seconds : waited);
+    return said.equal;
   } catch (const std::bad_alloc&) {
     restart();  // it may have ended with these words, or a message of it is read in part
     throw;
@@ -342,9 +362,9 @@ bool KernelRunner::has_answered() const {
 
 void KernelRunner::wait_for_its_end() {
   constexpr auto kMercy = std::chrono::seconds(1);
-  const auto deadline = std::chrono::steady_clock::now() + kMercy;
+  const auto deadline = Clock::now() + kMercy;
   while (process_ != 0 && waitpid(process_, &status_, WNOHANG) == 0) {  // it may have closed its descriptors, and go on
-    if (std::chrono::steady_clock::now() > deadline) kill(process_, SIGKILL);
+    if (Clock::now() > deadline) kill(process_, SIGKILL);
     usleep(1000);
   }
   process_ = 0;
@@ -352,7 +372,7 @@ void KernelRunner::wait_for_its_end() {
 
 void KernelRunner::end_as_it_did() {
   wait_for_its_end();
-  if (ends_alike()) ends_alike()();
+  if (ends_alike()) ends_alike()(library_);
   const int status = status_;
   if (!WIFSIGNALED(status)) _exit(WEXITSTATUS(status));
   std::signal(WTERMSIG(status), SIG_DFL);
@@ -375,7 +395,19 @@ void take_kernels_apart(std::vector<const checks::OpDef*>& ops, const IsolationO
   auto* const runner = new KernelRunner(
       ops.front()->plugin, KernelRunner::Kind::silent);  // to the end of the process: tensors point into it
   const std::deque<checks::OpDef>& there = runner->take_over(ops);
-  for (std::size_t i = 0; i < ops.size(); ++i) ops[i] = &there[i];
+  runner->share_tensors();
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    checks::keep_for_good(there[i]);
+    ops[i] = &there[i];
+  }
+}
+
+void run_kernels_outside(const std::string& library, std::vector<checks::OpDef>& ops) {
+  auto* const runner = new KernelRunner(library, KernelRunner::Kind::silent);  // as above
+  std::vector<const checks::OpDef*> own;
+  for (const checks::OpDef& op : ops) own.push_back(&op);
+  const std::deque<checks::OpDef>& there = runner->take_over(own);
+  for (std::size_t i = 0; i < ops.size(); ++i) ops[i].kernel = there[i].kernel;
 }
 
 namespace {

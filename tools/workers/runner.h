@@ -31,8 +31,8 @@ class KernelRunner {
   /// `silent`: what is printed on standard output is no part of an answer. `describes`: only to load the library and
   /// unload it.
   enum class Kind : std::uint8_t { heard, silent, describes };
-  /// Starts this program with --runner LIBRARY. `clock`: counts the time of the kernels; none: nobody asks.
-  /// EnvironmentError if it cannot be started.
+  /// Starts this program with --runner LIBRARY, a silent one with its first call. `clock`: counts the time of the
+  /// kernels; none: nobody asks. EnvironmentError if it cannot be started.
   explicit KernelRunner(std::string library, Kind kind = Kind::heard, KernelClock* clock = nullptr);
   KernelRunner(const KernelRunner&) = delete;
   KernelRunner& operator=(const KernelRunner&) = delete;
@@ -44,8 +44,11 @@ class KernelRunner {
   /// in the same way.
   void unload();
 
-  /// The ops with kernels that run there; the guarded tensors of this process lie in shared memory from now on.
+  /// The ops with kernels that run there.
   const std::deque<checks::OpDef>& take_over(const std::vector<const checks::OpDef*>& ops);
+  /// From now on the guarded tensors of this process lie in memory that it shares with that one. Tensors of other
+  /// memory are copied for each call.
+  void share_tensors();
 
   /// How often a call is to be made with the same tensors, and which of them it writes.
   struct Series {
@@ -57,7 +60,7 @@ class KernelRunner {
   /// how.
   std::int64_t call(std::size_t op, KernelPass pass, const kernels::KernelCall& call, const Series& series);
   /// What is done before this process ends as that of a library did, so that whoever waits knows whose doing it is.
-  static void before_ending_alike(std::function<void()> what);
+  static void before_ending_alike(std::function<void(const std::string& library)> what);
   /// Its process is another one from now on, and remembers nothing.
   void start_anew();
   /// It is another one before a kernel of another op is called.
@@ -102,6 +105,8 @@ void take_kernels_apart(std::vector<const checks::OpDef*>& ops, const IsolationO
 /// In the child (tools/workers/child.h): for LoadingHooks::outside. Libraries whose kernels run apart are loaded by a
 /// process that only describes them; nothing for the others.
 std::optional<checks::OutsideDescription> describe_outside(const std::string& library);
+/// For LoadingHooks::kernels: what describe_outside() loaded runs in a process of its own, whose end is the child's.
+void run_kernels_outside(const std::string& library, std::vector<checks::OpDef>& ops);
 /// At the end of the child: unloads what describe_outside() loaded.
 void unload_outside();
 

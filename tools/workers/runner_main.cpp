@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -180,6 +181,7 @@ std::string answer(const std::vector<const checks::OpDef*>& ops, const std::stri
   CallEnd end = CallEnd::done;
   std::string what;
   std::int64_t equal = 1;
+  double seconds = 0;
   const auto ended = [&](CallEnd how, const char* why) {
     end = how;
     what = why;
@@ -194,7 +196,9 @@ std::string answer(const std::vector<const checks::OpDef*>& ops, const std::stri
                                         : pass == KernelPass::backward ? kernel.backward
                                                                        : kernel.jvp;
     errno = 0;
+    const auto start = std::chrono::steady_clock::now();
     equal = kernels::equal_calls(function, sent.call, sent.written, static_cast<std::int64_t>(sent.times));
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   } catch (const checks::KernelError& error) {
     ended(is_for_memory(error) ? CallEnd::no_memory : CallEnd::kernel_error, error.what());
   } catch (const checks::PluginError& error) {
@@ -212,6 +216,7 @@ std::string answer(const std::vector<const checks::OpDef*>& ops, const std::stri
   out.put(static_cast<std::uint64_t>(end));
   out.put(what);
   out.put(static_cast<std::uint64_t>(equal));
+  out.put(seconds);
   out.put(std::uint64_t{notes.size()});
   for (const LaunchNote& note : notes) out.put(note.text);
   return out.take();

@@ -117,7 +117,7 @@ ExitCode answer_requests(char** argv) {
   std::unique_ptr<KernelRunner> runner;
   if (kernels_run_apart(options.words.front(), run.device)) {
     runner = std::make_unique<KernelRunner>(options.words.front(), KernelRunner::Kind::heard, clock);
-    KernelRunner::before_ending_alike([clock] { clock->blame(); });
+    KernelRunner::before_ending_alike([clock](const std::string&) { clock->blame(); });
     checks::watch_loading({.before = {}, .after = {}, .outside = [&](const std::string&) {
                              return std::optional(runner->description());
                            }});
@@ -135,6 +135,7 @@ ExitCode answer_requests(char** argv) {
     std::vector<const checks::OpDef*> there;
     for (const checks::OpDef& op : runner->take_over(options.plugin_ops)) there.push_back(&op);
     options.plugin_ops = std::move(there);
+    runner->share_tensors();
     clock->apart();
   }
   open_data(options);
