@@ -377,6 +377,7 @@ void Decoder::one(const Statement& statement, Instruction& in) {
     guard.name = statement.guard;
     in.guard = predicate(guard);
   }
+  in.number_of_it = number_of(statement.words);
   const auto keep_guard = [&] { in.guard_negated = statement.guard_negated; };
   for (const auto decode_part :
        {&decode_move, &decode_memory, &decode_integer, &decode_float, &decode_half, &decode_compare, &decode_convert,

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "src/ptx/machine.h"
+#include "src/ptx/shades.h"
 
 namespace ampcheck::ptx {
 
@@ -34,6 +35,16 @@ Machine::Origin& Machine::origin(std::uint32_t at) {
     known = static_cast<std::uint32_t>(origins_.size());
   }
   return origins_[known - 1];
+}
+
+/// An instruction whose result is looked at, or that is followed in fp64.
+void Machine::carry_out(WarpState& w, const Instruction& in) {
+  if (shades_ != nullptr) shades_->before(w, in);
+  if (in.watch == Watch::none)
+    in.run(w, in);
+  else
+    run_watched(w, in);
+  if (shades_ != nullptr) shades_->after(w, in);
 }
 
 void Machine::run_watched(WarpState& w, const Instruction& in) {
