@@ -194,8 +194,10 @@ void PtxLauncher::launch_step(std::size_t at, const ArgumentContext& context, st
   if (launch.grid[0] == 0 || launch.grid[1] == 0 || launch.grid[2] == 0) return;
   launch.cancelled = [&] { return call.host->should_cancel(call.host->context) != 0; };
   launch.schedule = next_schedule();
+  launch.follow = wants_line_errors(symbol);
   ptx::Outcome outcome = ptx::run(program, symbol, launch);
   for (LaunchNote& note : outcome.notes) note_launch(std::move(note));
+  keep_line_errors(outcome.lines);
   const bool last = at + 1 == description_.call.steps.size();
   for (LaunchFact& fact : outcome.facts)  // what this kernel leaves unwritten a later one may write
     if (last || fact.kind != LaunchFact::Kind::unwritten) keep_launch_fact(std::move(fact));

@@ -215,6 +215,7 @@ std::vector<Region> Gpu::memory_of(const GpuCall* call) {
 
 void Gpu::launched(GpuCall* call, Outcome outcome) {
   for (LaunchNote& note : outcome.notes) note_launch(std::move(note));
+  keep_line_errors(outcome.lines);
   {
     const std::lock_guard lock(mutex_);
     for (auto& [address, allocation] : allocations_) allocation.written = true;
@@ -262,6 +263,7 @@ CudaError Gpu::launch(const void* function, const Extents& extents, void** argum
   launch.dynamic_shared = static_cast<std::uint32_t>(extents.shared);
   launch.regions = std::move(regions);
   launch.schedule = next_schedule();
+  launch.follow = wants_line_errors(known.name);
   launch.globals = &known.binary->globals;
   launch.params.resize(kernel->param_bytes + 16);
   for (std::size_t i = 0; i < kernel->params.size(); ++i)

@@ -90,10 +90,11 @@ Outcome Machine::all() {
     if (!run_block() || cancelled_) break;
   }
   if (!stopped_ && !cancelled_) fact_unwritten();
-  facts_of_results();
   Outcome out;
-  out.facts = std::move(facts_);
   if (shades_ != nullptr) out.lines = shades_->lines(kernel_.name);
+  facts_of_results();
+  fact_lost(out.lines);
+  out.facts = std::move(facts_);
   for (auto& [key, found] : found_) {
     if (found.count > 1) found.note.text += "; " + std::to_string(found.count) + " times";
     out.notes.push_back(std::move(found.note));

@@ -181,6 +181,7 @@ class Machine {
             const Trace& before, bool before_writes, bool writes, bool shared);
   void fact_unwritten();
   void facts_of_results();
+  void fact_lost(const std::vector<LineErrors>& lines);
   void carry_out(WarpState& w, const Instruction& in);
   void run_watched(WarpState& w, const Instruction& in);
   std::string loop_text(std::uint32_t at) const;

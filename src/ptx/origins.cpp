@@ -94,6 +94,16 @@ void Machine::facts_of_results() {
   if (!narrow[1].empty()) facts_.push_back({Kind::narrowed, "", "numbers are rounded to bf16 at " + narrow[1]});
 }
 
+/// The lines that took half of the digits of numbers in global memory.
+void Machine::fact_lost(const std::vector<LineErrors>& lines) {
+  std::string text;
+  std::size_t shown = 0;
+  for (const LineErrors& line : lines)
+    if (line.lost() > 0 && ++shown <= kShown)
+      text += (text.empty() ? "" : ", ") + line.place + " (" + line.lost_words() + ")";
+  if (!text.empty()) facts_.push_back({LaunchFact::Kind::lost, "", "numbers lose half of their digits or more at " + text});
+}
+
 /// Where stores to a tensor stand that leave a part of it. No finding by itself: the tensor may have gaps.
 void Machine::fact_unwritten() {
   for (const Memory& memory : memories_) {

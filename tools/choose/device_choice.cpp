@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "src/error.h"
+#include "src/line_errors.h"
 #include "src/ptx/gpu.h"
 #include "src/ptx/stand_in.h"
 #include "tools/report/environment.h"
@@ -13,7 +14,8 @@
 namespace ampcheck::tools {
 
 namespace {
-constexpr const char* kAsked = "AMPCHECK_SIMULATED_GPU";  ///< in the environment of processes that this one starts
+// In the environment of processes that this one starts.
+constexpr const char *kAsked = "AMPCHECK_SIMULATED_GPU", *kFollowed = "AMPCHECK_FOLLOWED_LINES";
 }
 
 void simulate_gpu() {
@@ -22,8 +24,14 @@ void simulate_gpu() {
   setenv(kAsked, "1", 1);
 }
 
+void follow_lines_of_kernels() {
+  follow_lines(true);
+  setenv(kFollowed, "1", 1);
+}
+
 void simulate_gpu_as_asked() {
   if (std::getenv(kAsked) != nullptr) simulate_gpu();
+  if (std::getenv(kFollowed) != nullptr) follow_lines(true);
 }
 
 std::string require_device(Device device) {

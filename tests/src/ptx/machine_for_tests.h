@@ -56,6 +56,7 @@ struct Shape {
   std::size_t a_bytes = 0;  ///< of a; 0: as long as it is
   bool b_initialised = false;
   std::uint64_t schedule = 0;
+  bool follow = false;  ///< in fp64
 };
 
 /// b has as many words as `out` says; n is the number of words of a.
@@ -73,6 +74,7 @@ inline Ran run_text(const std::string& text, const std::vector<std::uint32_t>& a
   launch.block = {shape.block, 1, 1};
   launch.dynamic_shared = shape.shared;
   launch.schedule = shape.schedule;
+  launch.follow = shape.follow;
   launch.params.resize(32);
   const std::uint64_t pointers[2] = {reinterpret_cast<std::uintptr_t>(memory.data()),
                                      reinterpret_cast<std::uintptr_t>(memory.data() + a.size() + kApart)};
