@@ -90,7 +90,7 @@ const ptx::Program& PtxModule::program() {
   if (program_ != nullptr) return *program_;
   const bool cuda = path_.ends_with(".cu");
   const std::string text = cuda ? ptx_of_cuda(path_, flags_) : text_of(path_);
-  program_ = ptx::decode(ptx::parse(text, path_));
+  program_ = ptx::decode(ptx::parse(text, path_), ptx::decode_options());
   return *program_;
 }
 

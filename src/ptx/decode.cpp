@@ -2,8 +2,10 @@
 #include "src/ptx/decode.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 
+#include "src/ptx/fuse.h"
 #include "src/ptx/lexer.h"
 
 namespace ampcheck::ptx {
@@ -381,7 +383,8 @@ void Decoder::one(const Statement& statement, Instruction& in) {
   const auto keep_guard = [&] { in.guard_negated = statement.guard_negated; };
   for (const auto decode_part :
        {&decode_move, &decode_memory, &decode_integer, &decode_float, &decode_half, &decode_compare, &decode_convert,
-        &decode_bits, &decode_warp, &decode_atomic, &decode_matrix, &decode_flow})
+        &decode_bits, &decode_warp, &decode_atomic, &decode_matrix, &decode_wmma,
+        &decode_flow})
     if (decode_part(*this, in)) return keep_guard();
   fail("got unknown instruction '" + statement.text() +
        "', want one of PTX that device ptx runs (ampcheck explain gpu-kernels)");
@@ -515,6 +518,16 @@ const Routine* Program::entry(const std::string& name) const {
   return nullptr;
 }
 
-std::shared_ptr<const Program> decode(Module module) { return Decoder(std::move(module)).all(); }
+namespace {
+std::atomic<bool> fuses{false};
+}
+
+void set_decode_options(DecodeOptions options) { fuses = options.fuse; }
+DecodeOptions decode_options() { return {.fuse = fuses}; }
+
+std::shared_ptr<const Program> decode(Module module, DecodeOptions options) {
+  if (options.fuse) fuse_products(module);
+  return Decoder(std::move(module)).all();
+}
 
 }  // namespace ampcheck::ptx

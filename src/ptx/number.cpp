@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/ptx/fuse.h"
+
 namespace ampcheck::ptx {
 
 namespace {
@@ -78,6 +80,8 @@ Number number_of(const std::vector<std::string>& words) {
   for (const auto& [root, op] : kArithmetic)
     if (words[0] == root) out.op = op;
   if (out.op == none) return out;
+  if (out.op == fma && has(words, kMinusSum)) out.op = fma_minus_sum;
+  if (out.op == fma && has(words, kMinusProduct)) out.op = fma_minus_product;
   if (out.op == convert) return conversion(words, out);
   const std::vector<NumberFormat> formats = formats_of(words, out.pair);
   if (formats.size() != 1 || formats[0] == NumberFormat::none) return {};

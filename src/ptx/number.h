@@ -15,6 +15,8 @@ enum class NumberOp : std::uint8_t {
   mul,
   div,
   fma,
+  fma_minus_sum,      ///< a b - c
+  fma_minus_product,  ///< c - a b
   minimum,
   maximum,
   neg,

@@ -99,7 +99,14 @@ struct Program {
   const Routine* entry(const std::string& name) const;
 };
 
+struct DecodeOptions {
+  bool fuse = false;  ///< mul and add without rounding become one fma (src/ptx/fuse.h)
+};
+/// Of this process: how kernels that the doors and the stand-in meet are decoded.
+void set_decode_options(DecodeOptions options);
+DecodeOptions decode_options();
+
 /// Throws PtxError with the line for an instruction that is not known, or has other operands than it wants.
-std::shared_ptr<const Program> decode(Module module);
+std::shared_ptr<const Program> decode(Module module, DecodeOptions options = {});
 
 }  // namespace ampcheck::ptx

@@ -49,6 +49,8 @@ double computed(NumberOp op, double a, double b, double c) {
     case NumberOp::mul: return a * b;
     case NumberOp::div: return a / b;
     case NumberOp::fma: return std::fma(a, b, c);
+    case NumberOp::fma_minus_sum: return std::fma(a, b, -c);
+    case NumberOp::fma_minus_product: return std::fma(-a, b, c);
     case NumberOp::neg: return -a;
     case NumberOp::abs: return std::fabs(a);
     case NumberOp::copysign: return std::copysign(b, a);
@@ -65,7 +67,10 @@ double computed(NumberOp op, double a, double b, double c) {
 }
 
 bool chooses(NumberOp op) { return op == NumberOp::minimum || op == NumberOp::maximum; }
-bool sums(NumberOp op) { return op == NumberOp::add || op == NumberOp::sub || op == NumberOp::fma; }
+bool fuses(NumberOp op) {
+  return op == NumberOp::fma || op == NumberOp::fma_minus_sum || op == NumberOp::fma_minus_product;
+}
+bool sums(NumberOp op) { return op == NumberOp::add || op == NumberOp::sub || fuses(op); }
 
 double treated(const Number& number, double x) {
   if (number.saturates) x = saturated(x);
@@ -76,7 +81,7 @@ double treated(const Number& number, double x) {
 
 unsigned operands_of(NumberOp op) {
   using enum NumberOp;
-  if (op == fma) return 3;
+  if (fuses(op)) return 3;
   return op == add || op == sub || op == mul || op == div || op == NumberOp::copysign || chooses(op) ? 2 : 1;
 }
 
@@ -137,7 +142,7 @@ Shades::Shade Shades::settle(const Instruction& in, double got, const Operand* f
   const bool with_errors =
       std::any_of(from, from + n, [](const Operand& o) { return o.real != o.shade.value; });
   if (sums(number.op) && with_errors && std::isfinite(exact)) {
-    const bool fused = number.op == NumberOp::fma;
+    const bool fused = fuses(number.op);
     const double a = std::fabs(fused ? from[0].real * from[1].real : from[0].real),
                  b = std::fabs(fused ? from[2].real : from[1].real), largest = std::max(a, b);
     if (largest != 0 && std::isfinite(largest))
@@ -183,7 +188,7 @@ void Shades::blame(Shade& out, const Instruction& in, double got, double exact, 
     const double error = std::fabs(from[i].real - from[i].shade.value), share = apart(from[i].real, from[i].shade.value);
     double weight = share;
     if (sums(number.op) && std::isfinite(error))
-      weight = number.op == NumberOp::fma && i < 2 ? error * std::fabs(from[1 - i].real) : error;
+      weight = fuses(number.op) && i < 2 ? error * std::fabs(from[1 - i].real) : error;
     before = std::max(before, share);
     if (!(weight > most)) continue;
     most = weight;

@@ -8,6 +8,7 @@
 #include "src/error.h"
 #include "src/line_errors.h"
 #include "src/ptx/gpu.h"
+#include "src/ptx/program.h"
 #include "src/ptx/stand_in.h"
 #include "tools/report/environment.h"
 
@@ -15,7 +16,8 @@ namespace ampcheck::tools {
 
 namespace {
 // In the environment of processes that this one starts.
-constexpr const char *kAsked = "AMPCHECK_SIMULATED_GPU", *kFollowed = "AMPCHECK_FOLLOWED_LINES";
+constexpr const char *kAsked = "AMPCHECK_SIMULATED_GPU", *kFollowed = "AMPCHECK_FOLLOWED_LINES",
+                     *kFused = "AMPCHECK_FUSED_PRODUCTS";
 }
 
 void simulate_gpu() {
@@ -29,9 +31,15 @@ void follow_lines_of_kernels() {
   setenv(kFollowed, "1", 1);
 }
 
+void fuse_products_of_kernels() {
+  ptx::set_decode_options({.fuse = true});
+  setenv(kFused, "1", 1);
+}
+
 void simulate_gpu_as_asked() {
   if (std::getenv(kAsked) != nullptr) simulate_gpu();
   if (std::getenv(kFollowed) != nullptr) follow_lines(true);
+  if (std::getenv(kFused) != nullptr) ptx::set_decode_options({.fuse = true});
 }
 
 std::string require_device(Device device) {

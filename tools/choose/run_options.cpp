@@ -59,6 +59,13 @@ void add_lines_option(CLI::App* command, RunningOptions& o) {
       "and underflow, beside a shadow in fp64");
 }
 
+void add_fuse_option(CLI::App* command) {
+  add_flag(
+      command, "--fuse", [] { fuse_products_of_kernels(); },
+      "of GPU kernels on device ptx, run mul and add without .rn as one fma, as the assembler of a GPU may do. Without "
+      "it they stay two operations");
+}
+
 void add_memory_option(CLI::App* command, RunningOptions& o) {
   each(command, "--memory", "SIZE",
        "memory for the cases that run at the same time, such as 8GB or 500MB (default 80 % of what is free). A larger "

@@ -42,6 +42,8 @@ void add_isolation_options(CLI::App* command, IsolationOptions& o, const char* w
 void add_run_options(CLI::App* command, RunningOptions& o);
 /// --lines, of a command that shows them.
 void add_lines_option(CLI::App* command, RunningOptions& o);
+/// --fuse, of a command that runs kernels on device ptx.
+void add_fuse_option(CLI::App* command);
 void add_memory_option(CLI::App* command, RunningOptions& o);
 /// Of a command that runs many cases and says which it left out: --memory, --time-budget.
 void add_budget_options(CLI::App* command, RunningOptions& o);
