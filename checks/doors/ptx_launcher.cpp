@@ -85,12 +85,14 @@ void require_kernel(const ptx::Program& program, const std::string& symbol,
 
 }  // namespace
 
+std::string ptx_of_file(const std::string& path, const std::vector<std::string>& flags) {
+  return path.ends_with(".cu") ? ptx_of_cuda(path, flags) : text_of(path);
+}
+
 const ptx::Program& PtxModule::program() {
   const std::lock_guard lock(mutex_);
   if (program_ != nullptr) return *program_;
-  const bool cuda = path_.ends_with(".cu");
-  const std::string text = cuda ? ptx_of_cuda(path_, flags_) : text_of(path_);
-  program_ = ptx::decode(ptx::parse(text, path_), ptx::decode_options());
+  program_ = ptx::decode(ptx::parse(ptx_of_file(path_, flags_), path_), ptx::decode_options());
   return *program_;
 }
 

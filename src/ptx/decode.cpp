@@ -525,6 +525,33 @@ std::atomic<bool> fuses{false};
 void set_decode_options(DecodeOptions options) { fuses = options.fuse; }
 DecodeOptions decode_options() { return {.fuse = fuses}; }
 
+std::vector<KernelFacts> kernels_of(const Module& module) {
+  Module alone;  // what kernels share, and then one of them
+  alone.path = module.path;
+  alone.version = module.version;
+  alone.target = module.target;
+  alone.files = module.files;
+  alone.places = module.places;
+  alone.variables = module.variables;
+  for (const Function& function : module.functions)
+    if (!function.entry) alone.functions.push_back(function);
+  std::vector<KernelFacts> out;
+  for (const Function& function : module.functions) {
+    if (!function.entry) continue;
+    KernelFacts facts{function.name, {}, ""};
+    for (const Variable& parameter : function.params) facts.parameters.push_back(parameter.bytes);
+    try {
+      Module one = alone;
+      one.functions.push_back(function);
+      decode(std::move(one));
+    } catch (const PtxError& error) {
+      facts.why_not = error.what();
+    }
+    out.push_back(std::move(facts));
+  }
+  return out;
+}
+
 std::shared_ptr<const Program> decode(Module module, DecodeOptions options) {
   if (options.fuse) fuse_products(module);
   return Decoder(std::move(module)).all();

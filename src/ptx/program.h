@@ -106,6 +106,14 @@ struct DecodeOptions {
 void set_decode_options(DecodeOptions options);
 DecodeOptions decode_options();
 
+/// A kernel of a module by itself.
+struct KernelFacts {
+  std::string name;
+  std::vector<std::uint64_t> parameters;  ///< bytes of each
+  std::string why_not;                    ///< empty: device ptx runs it; else where and what stops it
+};
+std::vector<KernelFacts> kernels_of(const Module& module);
+
 /// Throws PtxError with the line for an instruction that is not known, or has other operands than it wants.
 std::shared_ptr<const Program> decode(Module module, DecodeOptions options = {});
 
