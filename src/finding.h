@@ -11,6 +11,7 @@
 #include "src/code.h"
 #include "src/dtype.h"
 #include "src/error_map.h"
+#include "src/line_errors.h"
 
 namespace ampcheck {
 
@@ -84,6 +85,7 @@ struct CaseResult {
   bool explained = false;     ///< causes were looked for, here or in a case that fails alike
   std::string values =
       {};  ///< of that case, or of this one where none is smaller: the few numbers that the failure takes, in words
+  std::vector<LineErrors> lines = {};  ///< of kernels on device ptx that were followed in fp64
 
   std::int64_t elements() const;
   std::int64_t open() const;  ///< of these: not judged (CheckResult::range)

@@ -13,6 +13,7 @@ struct LaunchFact {
     unwritten,  ///< which lines write a tensor of which a part stays as it was
     born,       ///< where NaN or infinity came from finite numbers
     narrowed,   ///< where numbers are rounded to 16 bits
+    lost,       ///< where numbers lost most of their digits; of a launch that was followed in fp64
   };
   Kind kind = Kind::unwritten;
   std::string tensor = {};  ///< of unwritten

@@ -85,12 +85,14 @@ void require_kernel(const ptx::Program& program, const std::string& symbol,
 
 }  // namespace
 
+std::string ptx_of_file(const std::string& path, const std::vector<std::string>& flags) {
+  return path.ends_with(".cu") ? ptx_of_cuda(path, flags) : text_of(path);
+}
+
 const ptx::Program& PtxModule::program() {
   const std::lock_guard lock(mutex_);
   if (program_ != nullptr) return *program_;
-  const bool cuda = path_.ends_with(".cu");
-  const std::string text = cuda ? ptx_of_cuda(path_, flags_) : text_of(path_);
-  program_ = ptx::decode(ptx::parse(text, path_));
+  program_ = ptx::decode(ptx::parse(ptx_of_file(path_, flags_), path_), ptx::decode_options());
   return *program_;
 }
 
@@ -194,8 +196,10 @@ void PtxLauncher::launch_step(std::size_t at, const ArgumentContext& context, st
   if (launch.grid[0] == 0 || launch.grid[1] == 0 || launch.grid[2] == 0) return;
   launch.cancelled = [&] { return call.host->should_cancel(call.host->context) != 0; };
   launch.schedule = next_schedule();
+  launch.follow = wants_line_errors(symbol);
   ptx::Outcome outcome = ptx::run(program, symbol, launch);
   for (LaunchNote& note : outcome.notes) note_launch(std::move(note));
+  keep_line_errors(outcome.lines);
   const bool last = at + 1 == description_.call.steps.size();
   for (LaunchFact& fact : outcome.facts)  // what this kernel leaves unwritten a later one may write
     if (last || fact.kind != LaunchFact::Kind::unwritten) keep_launch_fact(std::move(fact));

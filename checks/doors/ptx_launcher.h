@@ -64,6 +64,8 @@ class PtxLauncher : public OpLauncher {
   const ArgumentNames& names_;
 };
 
+/// The PTX of a *.ptx or *.cu file. Throws EnvironmentError where it cannot be read, or as ptx_of_cuda.
+std::string ptx_of_file(const std::string& path, const std::vector<std::string>& flags);
 /// The PTX of CUDA source, by the user's nvcc. Throws EnvironmentError if there is none, or with what it says.
 std::string ptx_of_cuda(const std::string& path, const std::vector<std::string>& flags);
 

@@ -159,6 +159,7 @@ void add_facts(std::vector<CheckResult>& checks) {
       const bool fits = fact.kind == Kind::unwritten ? whole && fact.tensor == check.id.tensor
                         : fact.kind == Kind::born
                             ? check.code == Code::ac102 || check.code == Code::ac103 || check.code == Code::ac203
+                        : fact.kind == Kind::lost ? is_wrong_number(check.code)
                             : is_contract_departure(check.code) || check.code == Code::ac101;
       if (fits) check.cause += (check.cause.empty() ? "" : "; ") + fact.text;
     }
@@ -172,6 +173,7 @@ CaseResult judged_case(const OpDef& op, const OpCall& call, const RunOptions& op
   result.plugin = op.plugin;
   result.dtype = name(call.storage);
   forget_launch_facts();
+  forget_line_errors();
   try {
     CaseRun run(op, call, options);
     try {
@@ -188,6 +190,7 @@ CaseResult judged_case(const OpDef& op, const OpCall& call, const RunOptions& op
       op.kernel.host->distrust();  // what is not written may come later
     add_facts(run.checks);
     conclude(run, result);
+    result.lines = take_line_errors();
   } catch (const EnvironmentError& error) {
     result.verdict = Verdict::skipped;
     result.note = error.what();

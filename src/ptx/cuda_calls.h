@@ -99,6 +99,14 @@ struct AmpcheckExtent {
   X(int, cudaGetDeviceCount, count_devices, (int* count), (count))                                                     \
   X(int, cudaDeviceGetAttribute, device_attribute, (int* value, int attribute, int device),                            \
     (value, attribute, device))                                                                                        \
+  X(int, cudaGetDeviceProperties, device_properties, (void* out, int device), (out, device))                           \
+  X(int, cudaGetDeviceProperties_v2, device_properties_of_12, (void* out, int device), (out, device))                  \
+  X(int, cudaDeviceReset, reset_device, (void), ())                                                                    \
+  X(int, cudaMemGetInfo, memory_left, (size_t * left, size_t * all), (left, all))                                      \
+  X(int, cudaRuntimeGetVersion, runtime_version, (int* version), (version))                                            \
+  X(int, cudaDriverGetVersion, driver_version, (int* version), (version))                                              \
+  X(int, cudaHostGetDevicePointer, host_pointer, (void** device, void* host, unsigned flags), (device, host, flags))   \
+  X(int, cudaGetSymbolAddress, symbol_address, (void** out, const void* symbol), (out, symbol))                        \
   X(int, cudaFuncSetAttribute, set_function_attribute, (const void* function, int attribute, int value),               \
     (function, attribute, value))                                                                                      \
   X(int, cudaFuncSetCacheConfig, set_cache, (const void* function, int cache), (function, cache))                      \
@@ -108,11 +116,29 @@ struct AmpcheckExtent {
     (int* blocks, const void* function, int threads, size_t shared, unsigned flags),                                   \
     (blocks, function, threads, shared, flags))
 
+/// What fails, and says why: a library that has it can be loaded.
+#define AMPCHECK_CUDA_REFUSED(X)                                                                                       \
+  X(int, cudaLaunchCooperativeKernel, launch_cooperative,                                                              \
+    (const void* function, AmpcheckExtent grid, AmpcheckExtent block, void** arguments, size_t shared, void* stream),  \
+    (function, grid, block, arguments, shared, stream))                                                                \
+  X(int, cudaStreamBeginCapture, begin_capture, (void* stream, int mode), (stream, mode))                              \
+  X(int, cudaStreamEndCapture, end_capture, (void* stream, void** graph), (stream, graph))                             \
+  X(int, cudaStreamIsCapturing, is_capturing, (void* stream, int* status), (stream, status))                           \
+  X(int, cudaGraphCreate, create_graph, (void** graph, unsigned flags), (graph, flags))                                \
+  X(int, cudaGraphInstantiate, instantiate_graph, (void** out, void* graph, unsigned long long flags),                 \
+    (out, graph, flags))                                                                                               \
+  X(int, cudaGraphInstantiateWithFlags, instantiate_graph_flagged,                                                     \
+    (void** out, void* graph, unsigned long long flags), (out, graph, flags))                                          \
+  X(int, cudaGraphLaunch, launch_graph, (void* graph, void* stream), (graph, stream))                                  \
+  X(int, cudaGraphDestroy, destroy_graph, (void* graph), (graph))                                                      \
+  X(int, cudaGraphExecDestroy, destroy_launchable, (void* graph), (graph))
+
 #define AMPCHECK_CUDA_CALLS(X)   \
   AMPCHECK_CUDA_REGISTRATIONS(X) \
   AMPCHECK_CUDA_HANDLES(X)       \
   AMPCHECK_CUDA_OWN(X)           \
-  AMPCHECK_CUDA_FURTHER(X)
+  AMPCHECK_CUDA_FURTHER(X)       \
+  AMPCHECK_CUDA_REFUSED(X)
 
 /// The functions that answer, by their own names.
 struct AmpcheckCudaCalls {

@@ -2,8 +2,10 @@
 #include "src/ptx/decode.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 
+#include "src/ptx/fuse.h"
 #include "src/ptx/lexer.h"
 
 namespace ampcheck::ptx {
@@ -377,10 +379,12 @@ void Decoder::one(const Statement& statement, Instruction& in) {
     guard.name = statement.guard;
     in.guard = predicate(guard);
   }
+  in.number_of_it = number_of(statement.words);
   const auto keep_guard = [&] { in.guard_negated = statement.guard_negated; };
   for (const auto decode_part :
        {&decode_move, &decode_memory, &decode_integer, &decode_float, &decode_half, &decode_compare, &decode_convert,
-        &decode_bits, &decode_warp, &decode_atomic, &decode_matrix, &decode_flow})
+        &decode_bits, &decode_warp, &decode_atomic, &decode_matrix, &decode_wmma,
+        &decode_flow})
     if (decode_part(*this, in)) return keep_guard();
   fail("got unknown instruction '" + statement.text() +
        "', want one of PTX that device ptx runs (ampcheck explain gpu-kernels)");
@@ -514,6 +518,43 @@ const Routine* Program::entry(const std::string& name) const {
   return nullptr;
 }
 
-std::shared_ptr<const Program> decode(Module module) { return Decoder(std::move(module)).all(); }
+namespace {
+std::atomic<bool> fuses{false};
+}
+
+void set_decode_options(DecodeOptions options) { fuses = options.fuse; }
+DecodeOptions decode_options() { return {.fuse = fuses}; }
+
+std::vector<KernelFacts> kernels_of(const Module& module) {
+  Module alone;  // what kernels share, and then one of them
+  alone.path = module.path;
+  alone.version = module.version;
+  alone.target = module.target;
+  alone.files = module.files;
+  alone.places = module.places;
+  alone.variables = module.variables;
+  for (const Function& function : module.functions)
+    if (!function.entry) alone.functions.push_back(function);
+  std::vector<KernelFacts> out;
+  for (const Function& function : module.functions) {
+    if (!function.entry) continue;
+    KernelFacts facts{function.name, {}, ""};
+    for (const Variable& parameter : function.params) facts.parameters.push_back(parameter.bytes);
+    try {
+      Module one = alone;
+      one.functions.push_back(function);
+      decode(std::move(one));
+    } catch (const PtxError& error) {
+      facts.why_not = error.what();
+    }
+    out.push_back(std::move(facts));
+  }
+  return out;
+}
+
+std::shared_ptr<const Program> decode(Module module, DecodeOptions options) {
+  if (options.fuse) fuse_products(module);
+  return Decoder(std::move(module)).all();
+}
 
 }  // namespace ampcheck::ptx

@@ -114,6 +114,7 @@ bool decode_memory(Decoder& d, Instruction& in);
 bool decode_atomic(Decoder& d, Instruction& in);
 bool decode_warp(Decoder& d, Instruction& in);
 bool decode_matrix(Decoder& d, Instruction& in);
+bool decode_wmma(Decoder& d, Instruction& in);
 bool decode_flow(Decoder& d, Instruction& in);
 
 }  // namespace ampcheck::ptx

@@ -36,14 +36,6 @@ T changed(T old, T b, T c, How how) {
   }
 }
 
-std::uint64_t address_of(const Warp& w, const Instruction& in, int lane) {
-  std::uint64_t out =
-      in.narrow_address ? w.lanes<std::uint32_t>(in.from[0])[lane] : w.lanes<std::uint64_t>(in.from[0])[lane];
-  out += static_cast<std::uint64_t>(in.number);
-  if (in.space == Space::shared) out = kSharedWindow + (out & 0xffffffffu);
-  return out;
-}
-
 /// target: a How.
 template <class T, class F>
 void atomically(Warp& w, const Instruction& in, F change) {

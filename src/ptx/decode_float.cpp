@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "src/ptx/decode.h"
+#include "src/ptx/fuse.h"
 #include "src/ptx/rounded.h"
 
 namespace ampcheck::ptx {
@@ -38,6 +39,19 @@ struct Div {
 struct Fma {
   float operator()(float a, float b, float c) const { return __builtin_fmaf(a, b, c); }
   double operator()(double a, double b, double c) const { return __builtin_fma(a, b, c); }
+};
+/// a * b - c and c - a * b, of what is fused.
+struct FmaMinusSum {
+  template <class T>
+  T operator()(T a, T b, T c) const {
+    return Fma{}(a, b, -c);
+  }
+};
+struct FmaMinusProduct {
+  template <class T>
+  T operator()(T a, T b, T c) const {
+    return Fma{}(-a, b, c);
+  }
 };
 template <bool largest, bool keeps_nan>
 struct Extremum {
@@ -165,6 +179,10 @@ Execute two(const Type& t, Mode mode) {
   return t.bits == 64 ? &map2<double, double, F> : treated<Two, F>(mode);
 }
 template <class F>
+Execute three(const Type& t, Mode mode) {
+  return t.bits == 64 ? &map3<double, double, F> : treated<Three, F>(mode);
+}
+template <class F>
 Execute one(const Type& t, Mode mode) {
   return t.bits == 64 ? &map1<double, double, F> : treated<One, F>(mode);
 }
@@ -243,7 +261,7 @@ Execute arithmetic(const std::string& root, const Type& t, Mode mode) {
   if (root == "sub") return two<Sub>(t, mode);
   if (root == "mul") return two<Mul>(t, mode);
   if (root == "div") return two<Div>(t, mode);
-  if (root == "fma" || root == "mad") return t.bits == 64 ? &map3<double, double, Fma> : treated<Three, Fma>(mode);
+  if (root == "fma" || root == "mad") return three<Fma>(t, mode);
   if (root == "abs") return one<Abs>(t, mode);
   if (root == "neg") return one<Neg>(t, mode);
   if (root == "sqrt") return one<Sqrt>(t, mode);
@@ -275,6 +293,8 @@ Direction take_direction(Words& words) {
 
 Execute chosen(const std::string& root, const Type& t, Mode mode, Words& words) {
   const bool approximate = words.take("approx") || words.take("full"), keeps_nan = words.take("NaN");
+  if (words.take(kMinusSum)) return three<FmaMinusSum>(t, mode);
+  if (words.take(kMinusProduct)) return three<FmaMinusProduct>(t, mode);
   if (root == "max") return extremum_of<true>(t, mode, keeps_nan);
   if (root == "min") return extremum_of<false>(t, mode, keeps_nan);
   return approximate ? function_of(root, t, mode) : arithmetic(root, t, mode);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "src/ptx/decode.h"
+#include "src/ptx/fuse.h"
 #include "src/ptx/rounded.h"
 
 namespace ampcheck::ptx {
@@ -58,6 +59,14 @@ struct Tanh {
 template <class H>
 struct Fused {
   H operator()(H a, H b, H c) const { return fused(a, b, c); }
+};
+template <class H>
+struct FusedMinusSum {
+  H operator()(H a, H b, H c) const { return fused(a, b, Negated<H>{}(c)); }
+};
+template <class H>
+struct FusedMinusProduct {
+  H operator()(H a, H b, H c) const { return fused(Negated<H>{}(a), b, c); }
 };
 template <class H>
 struct FusedRelu {
@@ -121,6 +130,8 @@ Execute chosen(const std::string& root, Words& words, Form form) {
   if (root == "mul") return maybe_saturated<H, Product<H>>(form);
   if (root == "max") return keeps_nan ? two<H, LargestOrNan<H>>(form) : two<H, Largest<H>>(form);
   if (root == "min") return keeps_nan ? two<H, SmallestOrNan<H>>(form) : two<H, Smallest<H>>(form);
+  if (words.take(kMinusSum)) return three<H, FusedMinusSum<H>>(form);
+  if (words.take(kMinusProduct)) return three<H, FusedMinusProduct<H>>(form);
   if (root == "fma")
     return relu       ? three<H, FusedRelu<H>>(form)
            : form.sat ? three<H, Saturated<Fused<H>>>(form)

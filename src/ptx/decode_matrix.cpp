@@ -5,9 +5,48 @@
 
 #include "src/ptx/decode.h"
 #include "src/ptx/machine.h"
-#include "src/tensor_core/instruction.h"
+#include "src/ptx/tensor_core_of.h"
 
 namespace ampcheck::ptx {
+
+TensorCore generation_of(std::string_view target) {
+  int sm = 0;
+  for (const char c : target)
+    if (c >= '0' && c <= '9') sm = 10 * sm + (c - '0');
+  return sm >= 100  ? TensorCore::b200
+         : sm >= 90 ? TensorCore::h100
+         : sm >= 89 ? TensorCore::ada
+         : sm >= 80 ? TensorCore::a100
+         : sm >= 75 ? TensorCore::turing
+                    : TensorCore::v100;
+}
+
+bool input_of(const Type& t, tensor_core::Input& out) {
+  if (t.is("f16"))
+    out = tensor_core::Input::fp16;
+  else if (t.is("bf16"))
+    out = tensor_core::Input::bf16;
+  else if (t.is("tf32"))
+    out = tensor_core::Input::tf32;
+  else if (t.is("e4m3"))
+    out = tensor_core::Input::e4m3;
+  else if (t.is("e5m2"))
+    out = tensor_core::Input::e5m2;
+  else
+    return false;
+  return true;
+}
+
+std::uint32_t whole_dot(std::span<const std::uint32_t> a, std::span<const std::uint32_t> b, std::uint32_t c,
+                        bool a_signed, bool b_signed, bool saturates) {
+  const auto factor = [](std::uint32_t code, bool is_signed) {
+    return is_signed ? std::int64_t{static_cast<std::int8_t>(code)} : std::int64_t{code};
+  };
+  std::int64_t sum = static_cast<std::int32_t>(c);
+  for (std::size_t k = 0; k < a.size(); ++k) sum += factor(a[k], a_signed) * factor(b[k], b_signed);
+  if (saturates) sum = std::clamp<std::int64_t>(sum, -2147483648LL, 2147483647LL);
+  return static_cast<std::uint32_t>(sum);
+}
 
 namespace {
 
@@ -79,16 +118,6 @@ void gather(const Warp& w, const Plan& plan, const Places& places, Matrices& m) 
   }
 }
 
-std::uint32_t whole_dot(const Plan& plan, const std::uint32_t* a, const std::uint32_t* b, std::uint32_t c) {
-  const auto factor = [](std::uint32_t code, bool is_signed) {
-    return is_signed ? std::int64_t{static_cast<std::int8_t>(code)} : std::int64_t{code};
-  };
-  std::int64_t sum = static_cast<std::int32_t>(c);
-  for (int k = 0; k < plan.k; ++k) sum += factor(a[k], plan.a_signed) * factor(b[k], plan.b_signed);
-  if (plan.saturates) sum = std::clamp<std::int64_t>(sum, -2147483648LL, 2147483647LL);
-  return static_cast<std::uint32_t>(sum);
-}
-
 void multiply(Warp& w, const Instruction& in) {
   const Plan plan = plan_of(in.number);
   const int per = 32 / plan.bits, groups = plan.k / (4 * per);
@@ -101,7 +130,8 @@ void multiply(Warp& w, const Instruction& in) {
   const auto k = static_cast<std::size_t>(plan.k);
   for (int row = 0; row < kRows; ++row)
     for (int column = 0; column < kColumns; ++column)
-      d[row][column] = plan.whole ? whole_dot(plan, m.a[row], m.b[column], m.c[row][column])
+      d[row][column] = plan.whole ? whole_dot({m.a[row], k}, {m.b[column], k}, m.c[row][column], plan.a_signed,
+                                              plan.b_signed, plan.saturates)
                                   : core::dot(plan.instruction, {m.a[row], k}, {m.b[column], k}, m.c[row][column]);
   for (int r = 0; r < results; ++r)
     into<std::uint32_t>(w, places.d[r], [&](int lane) {
@@ -109,35 +139,6 @@ void multiply(Warp& w, const Instruction& in) {
       if (plan.half_result) return d[row + 8 * r][column] | d[row + 8 * r][column + 1] << 16;
       return d[row + 8 * (r / 2)][column + r % 2];
     });
-}
-
-/// sm_90 and the like to a generation.
-TensorCore generation_of(std::string_view target) {
-  int sm = 0;
-  for (const char c : target)
-    if (c >= '0' && c <= '9') sm = 10 * sm + (c - '0');
-  return sm >= 100  ? TensorCore::b200
-         : sm >= 90 ? TensorCore::h100
-         : sm >= 89 ? TensorCore::ada
-         : sm >= 80 ? TensorCore::a100
-         : sm >= 75 ? TensorCore::turing
-                    : TensorCore::v100;
-}
-
-bool input_of(const Type& t, core::Input& out) {
-  if (t.is("f16"))
-    out = core::Input::fp16;
-  else if (t.is("bf16"))
-    out = core::Input::bf16;
-  else if (t.is("tf32"))
-    out = core::Input::tf32;
-  else if (t.is("e4m3"))
-    out = core::Input::e4m3;
-  else if (t.is("e5m2"))
-    out = core::Input::e5m2;
-  else
-    return false;
-  return true;
 }
 
 void take_registers(Decoder& d, Instruction& in, std::size_t operand, int count, bool results) {

@@ -9,17 +9,6 @@ namespace ampcheck::ptx {
 
 namespace {
 
-constexpr std::uint32_t kWideSlot = 0x40000000u;  ///< in Program::extra: the register has 64 bits
-
-std::uint64_t address_of(const Warp& w, const Instruction& in, int lane) {
-  std::uint64_t out =
-      in.narrow_address ? w.lanes<std::uint32_t>(in.from[0])[lane] : w.lanes<std::uint64_t>(in.from[0])[lane];
-  out += static_cast<std::uint64_t>(in.number);
-  if (in.space == Space::shared) out = kSharedWindow + (out & 0xffffffffu);
-  if (in.space == Space::local) out = kLocalWindow + (out & 0xffffffffu);
-  return out;
-}
-
 template <class T>
 void give(const Warp& w, std::uint32_t slot, int lane, T value) {
   if (slot == kNone) return;
@@ -394,6 +383,7 @@ bool matrix(Decoder& d, Instruction& in, Words& words) {
   in.bytes = 16;
   in.flow = Flow::warp;
   in.from[3] = d.constant(kAll, false);
+  in.target = transposed ? 1 : 0;
   in.run = transposed ? &load_matrix<true> : &load_matrix<false>;
   return true;
 }

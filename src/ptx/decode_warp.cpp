@@ -4,6 +4,7 @@
 
 #include "src/ptx/decode.h"
 #include "src/ptx/machine.h"
+#include "src/ptx/shuffle.h"
 
 namespace ampcheck::ptx {
 
@@ -12,27 +13,6 @@ namespace {
 constexpr Type kWord{'b', 32, 1, "b32"};
 
 Mask members(const Warp& w, const Instruction& in, int lane) { return w.lanes<Mask>(in.from[3])[lane]; }
-
-enum class Shuffle : std::uint8_t { up, down, butterfly, index };
-
-/// Where a lane takes its value, and whether that lies inside its segment.
-struct Source {
-  int lane = 0;
-  bool inside = false;
-};
-Source source_of(Shuffle way, int lane, std::uint32_t b, std::uint32_t c) {
-  const int by = static_cast<int>(b & 31u), clamp = static_cast<int>(c & 31u), segment = static_cast<int>(c >> 8 & 31u);
-  const int most = (lane & segment) | (clamp & ~segment), least = lane & segment;
-  Source out;
-  switch (way) {
-    case Shuffle::up: out = {lane - by, lane - by >= most}; break;
-    case Shuffle::down: out = {lane + by, lane + by <= most}; break;
-    case Shuffle::butterfly: out = {lane ^ by, (lane ^ by) <= most}; break;
-    case Shuffle::index: out = {least | (by & ~segment), (least | (by & ~segment)) <= most}; break;
-  }
-  if (!out.inside) out.lane = lane;
-  return out;
-}
 
 /// The usual one: a whole warp, by the same step in each lane, across the whole warp.
 bool whole_shuffle(Warp& w, const Instruction& in) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstdio>
 #include <cstring>
 
 #include "src/launch_notes.h"
@@ -82,6 +83,7 @@ void Gpu::add_binary(const void* handle, const void* wrapper) {
   auto binary = std::make_shared<Binary>();
   binary->wrapper = wrapper;
   binaries_[handle] = std::move(binary);
+  last_binary_ = handle;
 }
 
 void Gpu::remove_binary(const void* handle) {
@@ -123,7 +125,7 @@ void Gpu::make_program(Binary& binary) {
   if (text == nullptr)
     throw PtxError("[" + name +
                    "] got machine code alone, want PTX beside it: nvcc -gencode arch=compute_80,code=compute_80");
-  binary.program = decode(parse(text->text, name));
+  binary.program = decode(parse(text->text, name), decode_options());
   binary.globals = binary.program->globals;
 }
 
@@ -190,8 +192,23 @@ std::uint8_t* Gpu::variable(const void* host, std::size_t offset, std::size_t by
 // ---- launches ----
 
 CudaError Gpu::refuse(CudaError error, const std::string& why) {
-  if (current != nullptr && current->trouble_.empty()) current->trouble_ = why;
+  if (current == nullptr)
+    std::fprintf(stderr, "device ptx: %s\n", why.c_str());
+  else if (current->trouble_.empty())
+    current->trouble_ = why;
   return error;
+}
+
+int Gpu::ptx_version() {
+  const std::lock_guard lock(mutex_);
+  const auto binary = binary_of(last_binary_);
+  if (binary == nullptr) return 0;
+  try {
+    make_program(*binary);
+  } catch (const Error&) {
+    return 0;
+  }
+  return binary->program->text.version;
 }
 
 CudaError Gpu::allow_shared(const void* function, std::size_t bytes) {
@@ -215,6 +232,7 @@ std::vector<Region> Gpu::memory_of(const GpuCall* call) {
 
 void Gpu::launched(GpuCall* call, Outcome outcome) {
   for (LaunchNote& note : outcome.notes) note_launch(std::move(note));
+  keep_line_errors(outcome.lines);
   {
     const std::lock_guard lock(mutex_);
     for (auto& [address, allocation] : allocations_) allocation.written = true;
@@ -262,6 +280,7 @@ CudaError Gpu::launch(const void* function, const Extents& extents, void** argum
   launch.dynamic_shared = static_cast<std::uint32_t>(extents.shared);
   launch.regions = std::move(regions);
   launch.schedule = next_schedule();
+  launch.follow = wants_line_errors(known.name);
   launch.globals = &known.binary->globals;
   launch.params.resize(kernel->param_bytes + 16);
   for (std::size_t i = 0; i < kernel->params.size(); ++i)

@@ -87,6 +87,10 @@ class Gpu {
   CudaError launch(const void* function, const Extents& extents, void** arguments);
   bool knows(const void* function);
   CudaError allow_shared(const void* function, std::size_t bytes);
+  /// Keeps why a call fails: its case says so, or stderr where no case runs.
+  CudaError refuse(CudaError error, const std::string& why);
+  /// 83 for PTX 8.3, of the kernels that came last: it tells which toolkit has built them.
+  int ptx_version();
 
  private:
   struct Binary {
@@ -109,7 +113,6 @@ class Gpu {
   void make_program(Binary& binary);
   std::vector<Region> memory_of(const GpuCall* call);
   void launched(GpuCall* call, Outcome outcome);
-  CudaError refuse(CudaError error, const std::string& why);
 
   std::mutex mutex_;
   std::map<const void*, std::shared_ptr<Binary>> binaries_;
@@ -117,6 +120,7 @@ class Gpu {
   std::map<const void*, Function> variables_;
   std::map<std::uintptr_t, Allocation> allocations_;
   std::int64_t allocated_ = 0;
+  const void* last_binary_ = nullptr;
 };
 
 }  // namespace ampcheck::ptx

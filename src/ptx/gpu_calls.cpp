@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <vector>
 
+#include "src/ptx/device_facts.h"
 #include "src/ptx/gpu.h"
 
 namespace ampcheck::ptx {
@@ -204,31 +206,69 @@ int count_devices(int* count) {
   return done();
 }
 
-struct Named {
-  int attribute, value;
-};
-/// By the numbers of cudaDeviceAttr; what is asked and not named here is 0.
-constexpr Named kAttributes[] = {{1, 1024},                                            // threads of a block
-                                 {2, 1024},                                            // of its x, y and z
-                                 {3, 1024},        {4, 64},          {5, 2147483647},  // blocks of a grid, x, y and z
-                                 {6, 65535},       {7, 65535},       {8, 48 * 1024},   // shared memory of a block
-                                 {9, 64 * 1024},                                       // constant memory
-                                 {10, 32},                                             // lanes of a warp
-                                 {12, 65536},                                          // registers of a block
-                                 {16, 108},                                            // multiprocessors
-                                 {39, 2048},                                           // threads of a multiprocessor
-                                 {41, 1},                                              // one address space
-                                 {75, 8},                                              // compute capability
-                                 {76, 0},          {81, 164 * 1024},  // shared memory of a multiprocessor
-                                 {97, 163 * 1024},                    // of a block that asks for it
-                                 {115, 1}};                           // memory in the order of streams
-
 int device_attribute(int* value, int attribute, int) {
-  *value = 0;
-  for (const Named& known : kAttributes)
-    if (known.attribute == attribute) *value = known.value;
+  *value = attribute_of_device(attribute);
   return done();
 }
+int device_properties(void* out, int device) {
+  if (device != 0) return said(CudaError::invalid_value);
+  return said(write_properties(out, gpu().ptx_version() >= 90 ? PropertyLayout::of_13 : PropertyLayout::of_11)
+                  ? CudaError::success
+                  : CudaError::invalid_value);
+}
+int device_properties_of_12(void* out, int device) {
+  if (device != 0 || !write_properties(out, PropertyLayout::of_12)) return said(CudaError::invalid_value);
+  return done();
+}
+int reset_device() { return done(); }
+int memory_left(std::size_t* left, std::size_t* all) {
+  *left = *all = kDeviceMemory;
+  return done();
+}
+int runtime_version(int* version) {
+  *version = gpu().ptx_version() >= 90 ? 13000 : 12000;
+  return done();
+}
+int driver_version(int* version) { return runtime_version(version); }
+int host_pointer(void** device, void* host, unsigned) {
+  *device = host;
+  return done();
+}
+int symbol_address(void** out, const void* symbol) {
+  *out = gpu().variable(symbol, 0, 0);
+  return *out == nullptr ? said(CudaError::invalid_symbol) : done();
+}
+
+// ---- what is refused by name ----
+
+int refused(const char* what) { return said(gpu().refuse(CudaError::not_supported, std::string(what))); }
+int launch_cooperative(const void*, Extent, Extent, void**, std::size_t, void*) {
+  return refused("got a cooperative launch, want an ordinary one: blocks run one after the other, so none can wait for all others");
+}
+constexpr const char* kGraphs = "got a CUDA graph, want its launches without one";
+int begin_capture(void*, int) { return refused(kGraphs); }
+int end_capture(void*, void** graph) {
+  *graph = nullptr;
+  return refused(kGraphs);
+}
+int is_capturing(void*, int* status) {
+  *status = 0;
+  return done();
+}
+int create_graph(void** graph, unsigned) {
+  *graph = nullptr;
+  return refused(kGraphs);
+}
+int instantiate_graph(void** out, void*, unsigned long long) {
+  *out = nullptr;
+  return refused(kGraphs);
+}
+int instantiate_graph_flagged(void** out, void* graph, unsigned long long flags) {
+  return instantiate_graph(out, graph, flags);
+}
+int destroy_launchable(void*) { return done(); }
+int launch_graph(void*, void*) { return refused(kGraphs); }
+int destroy_graph(void*) { return done(); }
 
 const char* error_name(int error) {
   switch (static_cast<CudaError>(error)) {

@@ -63,6 +63,16 @@ inline Stored<T> put(T value) {
     return static_cast<Stored<T>>(static_cast<std::make_unsigned_t<T>>(value));
 }
 
+/// Where an access of a lane goes, as a generic address.
+inline std::uint64_t address_of(const Warp& w, const Instruction& in, int lane) {
+  std::uint64_t out =
+      in.narrow_address ? w.lanes<std::uint32_t>(in.from[0])[lane] : w.lanes<std::uint64_t>(in.from[0])[lane];
+  out += static_cast<std::uint64_t>(in.number);
+  if (in.space == Space::shared) out = kSharedWindow + (out & 0xffffffffu);
+  if (in.space == Space::local) out = kLocalWindow + (out & 0xffffffffu);
+  return out;
+}
+
 /// Calls f(lane) for each lane of the mask, and stores what it returns.
 template <class R, class F>
 inline void into(const Warp& w, Slot slot, F f) {

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "src/ptx/lexer.h"
+#include "src/ptx/shades.h"
 #include "src/random.h"
 
 namespace ampcheck::ptx {
@@ -73,7 +74,9 @@ Machine::Machine(const Program& program, const Routine& kernel, const Launch& la
     w->index = i;
     block_.warps.push_back(std::move(w));
   }
+  if (launch.follow) shades_ = std::make_unique<Shades>(program, *this, warps_);
 }
+Machine::~Machine() = default;
 
 Outcome Machine::all() {
   // Constants are vectors of lanes: aligned once for all warps.
@@ -87,8 +90,10 @@ Outcome Machine::all() {
     if (!run_block() || cancelled_) break;
   }
   if (!stopped_ && !cancelled_) fact_unwritten();
-  facts_of_results();
   Outcome out;
+  if (shades_ != nullptr) out.lines = shades_->lines(kernel_.name);
+  facts_of_results();
+  fact_lost(out.lines);
   out.facts = std::move(facts_);
   for (auto& [key, found] : found_) {
     if (found.count > 1) found.note.text += "; " + std::to_string(found.count) + " times";
@@ -111,6 +116,7 @@ void Machine::start_block(std::uint32_t index) {
   block_.heard.clear();
   std::fill(block_.shared.begin(), block_.shared.end(), std::uint8_t{0xff});
   for (const auto& w : block_.warps) start_warp(*w);
+  if (shades_ != nullptr) shades_->start_block();
 }
 
 void Machine::start_warp(WarpState& w) {
@@ -232,6 +238,7 @@ void Machine::run_group(WarpState& w, std::uint32_t limit, std::uint32_t& budget
   std::uint32_t at = w.groups[0].at;
   const Mask mask = w.groups[0].mask;
   std::uint64_t steps = steps_;
+  const bool followed = shades_ != nullptr;
   for (;;) {
     const Instruction& in = code[at];
     Mask active = mask;
@@ -244,10 +251,10 @@ void Machine::run_group(WarpState& w, std::uint32_t limit, std::uint32_t& budget
     if (in.flow == Flow::plain) {
       if (active != 0) {
         w.mask = active;
-        if (in.watch == Watch::none)
+        if (in.watch == Watch::none && !followed)
           in.run(w, in);
         else
-          run_watched(w, in);
+          carry_out(w, in);
       }
       ++at;
     } else if (in.flow == Flow::branch && (active == 0 || active == mask)) {
@@ -381,7 +388,7 @@ bool Machine::warp_instruction(WarpState& w, Group& group, const Instruction& in
     return false;
   }
   w.mask = active;
-  in.run(w, in);
+  carry_out(w, in);
   ++group.at;
   return true;
 }
@@ -410,7 +417,7 @@ bool Machine::force_parked(WarpState& w) {
   if (in.guard != kNone) active &= in.guard_negated ? ~w.predicate(in.guard) : w.predicate(in.guard);
   w.current = group.at;
   w.mask = active;
-  in.run(w, in);
+  carry_out(w, in);
   ++group.at;
   group.state = Group::State::ready;
   ++steps_;

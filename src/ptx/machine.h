@@ -85,9 +85,14 @@ struct Block {
   std::map<std::uint64_t, std::size_t> heard;  ///< atomics of this block: how many blocks had told there before
 };
 
+class Shades;
+
 class Machine {
  public:
   Machine(const Program& program, const Routine& kernel, const Launch& launch);
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
   Outcome all();
 
   // ---- for instructions ----
@@ -122,6 +127,8 @@ class Machine {
     to_host = reinterpret_cast<std::uintptr_t>(memory->host) - memory->address;
     return true;
   }
+  /// What lies at an address, or null: nobody is told.
+  const std::uint8_t* peek(std::uint64_t address, std::uint32_t bytes);
   std::string place_of(std::uint32_t instruction) const;
   std::string thread_text(const Warp& w, int lane) const;
   void print(const std::string& text);
@@ -174,6 +181,8 @@ class Machine {
             const Trace& before, bool before_writes, bool writes, bool shared);
   void fact_unwritten();
   void facts_of_results();
+  void fact_lost(const std::vector<LineErrors>& lines);
+  void carry_out(WarpState& w, const Instruction& in);
   void run_watched(WarpState& w, const Instruction& in);
   std::string loop_text(std::uint32_t at) const;
   std::string shared_text(std::uint64_t offset) const;
@@ -208,6 +217,7 @@ class Machine {
   std::vector<Origin> origins_;
   std::vector<std::uint32_t> origin_at_;  ///< by instruction, one more than its place in origins_; 0: none
   std::vector<LaunchFact> facts_;
+  std::unique_ptr<Shades> shades_;  ///< null: no float is followed
 };
 
 }  // namespace ampcheck::ptx

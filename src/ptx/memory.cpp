@@ -235,6 +235,15 @@ std::uint8_t* Machine::locate(Warp& warp, const Instruction& in, int lane, std::
   return host;
 }
 
+const std::uint8_t* Machine::peek(std::uint64_t address, std::uint32_t bytes) {
+  if (address >> 56 == kSharedWindow >> 56) {
+    const std::uint64_t at = address - kSharedWindow;
+    return at + bytes <= shared_bytes_ ? block_.shared.data() + at : nullptr;
+  }
+  const Memory* const memory = global_at(address, bytes);
+  return memory == nullptr ? nullptr : memory->host + (address - memory->address);
+}
+
 std::uint8_t* Machine::locate_row(Warp& warp, std::uint64_t first, std::uint32_t bytes, Access access) {
   const auto& w = static_cast<const WarpState&>(warp);
   const std::uint64_t all = std::uint64_t{bytes} * kLanes;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "src/ptx/machine.h"
+#include "src/ptx/shades.h"
 
 namespace ampcheck::ptx {
 
@@ -34,6 +35,16 @@ Machine::Origin& Machine::origin(std::uint32_t at) {
     known = static_cast<std::uint32_t>(origins_.size());
   }
   return origins_[known - 1];
+}
+
+/// An instruction whose result is looked at, or that is followed in fp64.
+void Machine::carry_out(WarpState& w, const Instruction& in) {
+  if (shades_ != nullptr) shades_->before(w, in);
+  if (in.watch == Watch::none)
+    in.run(w, in);
+  else
+    run_watched(w, in);
+  if (shades_ != nullptr) shades_->after(w, in);
 }
 
 void Machine::run_watched(WarpState& w, const Instruction& in) {
@@ -81,6 +92,16 @@ void Machine::facts_of_results() {
   if (!infinities.empty()) facts_.push_back({Kind::born, "", "infinity is born of finite numbers at " + infinities});
   if (!narrow[0].empty()) facts_.push_back({Kind::narrowed, "", "numbers are rounded to fp16 at " + narrow[0]});
   if (!narrow[1].empty()) facts_.push_back({Kind::narrowed, "", "numbers are rounded to bf16 at " + narrow[1]});
+}
+
+/// The lines that took half of the digits of numbers in global memory.
+void Machine::fact_lost(const std::vector<LineErrors>& lines) {
+  std::string text;
+  std::size_t shown = 0;
+  for (const LineErrors& line : lines)
+    if (line.lost() > 0 && ++shown <= kShown)
+      text += (text.empty() ? "" : ", ") + line.place + " (" + line.lost_words() + ")";
+  if (!text.empty()) facts_.push_back({LaunchFact::Kind::lost, "", "numbers lose half of their digits or more at " + text});
 }
 
 /// Where stores to a tensor stand that leave a part of it. No finding by itself: the tensor may have gaps.

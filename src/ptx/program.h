@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "src/ptx/number.h"
 #include "src/ptx/text.h"
 
 namespace ampcheck::ptx {
@@ -25,6 +26,8 @@ using Execute = void (*)(Warp&, const Instruction&);
 /// of the program. Registers of up to 32 bits are 32 lanes of 4 bytes, of 64 bits 32 lanes of 8, a predicate one Mask.
 using Slot = std::uint32_t;
 inline constexpr Slot kConstant = 0x80000000u, kNone = 0xffffffffu;
+/// In Program::extra: the register of an access of memory has 64 bits.
+inline constexpr Slot kWideSlot = 0x40000000u;
 
 /// Generic addresses: tensors lie where they do on the host, and these windows lie where no host memory does.
 inline constexpr std::uint64_t kSharedWindow = std::uint64_t{1} << 56, kLocalWindow = std::uint64_t{2} << 56,
@@ -54,6 +57,7 @@ struct Instruction {
   std::uint32_t line = 0;       ///< of the PTX text
   bool narrow_address = false;  ///< from[0] is an address of 32 bits
   Watch watch = Watch::none;    ///< what is looked for in its result
+  Number number_of_it = {};     ///< what it does to floats
 };
 
 struct Routine {
@@ -95,7 +99,22 @@ struct Program {
   const Routine* entry(const std::string& name) const;
 };
 
+struct DecodeOptions {
+  bool fuse = false;  ///< mul and add without rounding become one fma (src/ptx/fuse.h)
+};
+/// Of this process: how kernels that the doors and the stand-in meet are decoded.
+void set_decode_options(DecodeOptions options);
+DecodeOptions decode_options();
+
+/// A kernel of a module by itself.
+struct KernelFacts {
+  std::string name;
+  std::vector<std::uint64_t> parameters;  ///< bytes of each
+  std::string why_not;                    ///< empty: device ptx runs it; else where and what stops it
+};
+std::vector<KernelFacts> kernels_of(const Module& module);
+
 /// Throws PtxError with the line for an instruction that is not known, or has other operands than it wants.
-std::shared_ptr<const Program> decode(Module module);
+std::shared_ptr<const Program> decode(Module module, DecodeOptions options = {});
 
 }  // namespace ampcheck::ptx

@@ -11,6 +11,7 @@
 
 #include "src/launch_facts.h"
 #include "src/launch_notes.h"
+#include "src/line_errors.h"
 #include "src/ptx/program.h"
 
 namespace ampcheck::ptx {
@@ -31,6 +32,7 @@ struct Launch {
   std::uint64_t schedule = 0;            ///< 0: blocks and warps in their order; else the seed of another one
   std::function<bool()> cancelled = {};  ///< asked now and then
   bool watch = true;                     ///< races and uninitialised reads
+  bool follow = false;                   ///< each float beside a shadow in fp64
   /// What the variables of the module hold, before and behind the launch; null: what the text says, each time.
   std::vector<std::uint8_t>* globals = nullptr;
 };
@@ -38,6 +40,7 @@ struct Launch {
 struct Outcome {
   std::vector<LaunchNote> notes;
   std::vector<LaunchFact> facts;
+  std::vector<LineErrors> lines = {};  ///< of a launch that was followed
   std::uint64_t warp_instructions = 0;
   bool cancelled = false;
 };

@@ -6,14 +6,18 @@
 #include <cstdlib>
 
 #include "src/error.h"
+#include "src/line_errors.h"
 #include "src/ptx/gpu.h"
+#include "src/ptx/program.h"
 #include "src/ptx/stand_in.h"
 #include "tools/report/environment.h"
 
 namespace ampcheck::tools {
 
 namespace {
-constexpr const char* kAsked = "AMPCHECK_SIMULATED_GPU";  ///< in the environment of processes that this one starts
+// In the environment of processes that this one starts.
+constexpr const char *kAsked = "AMPCHECK_SIMULATED_GPU", *kFollowed = "AMPCHECK_FOLLOWED_LINES",
+                     *kFused = "AMPCHECK_FUSED_PRODUCTS";
 }
 
 void simulate_gpu() {
@@ -22,8 +26,20 @@ void simulate_gpu() {
   setenv(kAsked, "1", 1);
 }
 
+void follow_lines_of_kernels() {
+  follow_lines(true);
+  setenv(kFollowed, "1", 1);
+}
+
+void fuse_products_of_kernels() {
+  ptx::set_decode_options({.fuse = true});
+  setenv(kFused, "1", 1);
+}
+
 void simulate_gpu_as_asked() {
   if (std::getenv(kAsked) != nullptr) simulate_gpu();
+  if (std::getenv(kFollowed) != nullptr) follow_lines(true);
+  if (std::getenv(kFused) != nullptr) ptx::set_decode_options({.fuse = true});
 }
 
 std::string require_device(Device device) {

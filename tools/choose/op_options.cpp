@@ -41,6 +41,8 @@ void add_options(CLI::App* command, CheckOptions& o) {
   add_inputs_option(command, o);
   add_dump_options(command, o);
   add_run_options(command, o);
+  add_lines_option(command, o);
+  add_fuse_option(command);
   each(
       command, "--accumulate", "T",
       "linear (matmul) and attention run with their products on the model of a GPU's tensor cores: v100, turing, a100, "
@@ -89,6 +91,8 @@ void add_options(CLI::App* command, ReplayOptions& o) {
   add_data_option(command, o.data);
   add_inputs_option(command, o);
   add_run_options(command, o);
+  add_lines_option(command, o);
+  add_fuse_option(command);
   add_accumulate_option(command, o);
   add_memory_option(command, o);
 }

@@ -48,6 +48,24 @@ void add_run_options(CLI::App* command, RunningOptions& o) {
            "judge by the formula as it is written: no further form and no regrouping of it admits a number");
 }
 
+void add_lines_option(CLI::App* command, RunningOptions& o) {
+  add_flag(
+      command, "--lines",
+      [&o] {
+        o.lines = true;
+        follow_lines_of_kernels();
+      },
+      "of GPU kernels on device ptx, show what each source line does to the numbers: rounding, cancellation, overflow "
+      "and underflow, beside a shadow in fp64");
+}
+
+void add_fuse_option(CLI::App* command) {
+  add_flag(
+      command, "--fuse", [] { fuse_products_of_kernels(); },
+      "of GPU kernels on device ptx, run mul and add without .rn as one fma, as the assembler of a GPU may do. Without "
+      "it they stay two operations");
+}
+
 void add_memory_option(CLI::App* command, RunningOptions& o) {
   each(command, "--memory", "SIZE",
        "memory for the cases that run at the same time, such as 8GB or 500MB (default 80 % of what is free). A larger "

@@ -11,6 +11,9 @@
 namespace ampcheck::tools {
 
 ExitCode list_command(const ListOptions& options);
+/// list of a file of GPU kernels without its launch: the kernels in it.
+bool lists_kernels(const ListOptions& options);
+ExitCode list_kernels(const ListOptions& options);
 ExitCode check_command(const CheckOptions& options);
 /// The report of a check that could not run: what is found of its library alone.
 ExitCode broken_library(const CheckOptions& options, const std::string& library, Code code, const std::string& why);

@@ -19,6 +19,7 @@
 #include "tools/commands/commands.h"
 #include "tools/commands/run_facts.h"
 #include "tools/report/json.h"
+#include "tools/report/line_table.h"
 #include "tools/report/output.h"
 #include "tools/report/reports.h"
 #include "tools/workers/interrupt.h"
@@ -110,7 +111,7 @@ std::string text_of(const CaseResult& result, const RunFacts& facts, const Style
                         ? console_failure(result, facts, style)
                         : fmt::format("{}{}{}  '{}'\n", style.green, name(result.verdict), style.reset, result.name);
   if (!convicts(result.verdict) && !result.note.empty()) out += "  note    " + result.note + "\n";
-  return out + console_checks(result, style);
+  return out + console_checks(result, style) + line_tables({result}, style);
 }
 
 }  // namespace

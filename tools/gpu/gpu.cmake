@@ -18,6 +18,11 @@ endif()
 list(REMOVE_ITEM quick ${gpu_tests})
 set(gpu_objects $<TARGET_OBJECTS:ampcheck_gpu_test_objects>)
 
+# Runs CUDA programs of others on device ptx, for tools/gpu/foreign_kernels.py; built where it is asked for.
+add_executable(run_program EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tools/gpu/run_program.cpp)
+target_link_libraries(run_program PRIVATE ampcheck::src ampcheck_flags)
+set_target_properties(run_program PROPERTIES ENABLE_EXPORTS ON RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tools/gpu)
+
 # Where the packed tests find files: beside them, in the unpacked archive.
 function(ampcheck_packed_paths out)
   set(CMAKE_SOURCE_DIR .)

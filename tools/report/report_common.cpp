@@ -10,6 +10,7 @@
 #include "checks/data/file_tensors.h"
 #include "checks/data/real_tensors.h"
 #include "checks/run/run_case.h"
+#include "src/ptx/program.h"
 #include "tools/report/device_word.h"
 #include "tools/report/reports.h"
 #include "tools/report/shell_word.h"
@@ -40,6 +41,7 @@ std::string replay_line(const CaseResult& result, const RunFacts& facts) {
   if (!facts.inputs.empty() && checks::is_file_range(range_of(result.name)))
     out += " --inputs " + shell_word(facts.inputs);
   if (facts.as_written) out += " --as-written";
+  if (ptx::decode_options().fuse) out += " --fuse";
   out += facts.accumulate;
   return out;
 }

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "tools/report/device_word.h"
+#include "tools/report/line_table.h"
 #include "tools/report/numbers.h"
 #include "tools/report/reports.h"
 
@@ -498,6 +499,7 @@ std::string console_report(const Report& report, const RunFacts& facts, const St
   out += table(rows, style);
   out += regrouped_lines(rows);
   out += coverage_lines(report, rows, facts.verbose || rows.size() <= kFewOps);
+  out += line_tables(report.cases, style);
   out += facts.verbose ? all_failures(report, facts, style) : first_failures(report, facts, style);
   for (const std::string& note : report.notes) out += "\nnote: " + note + "\n";
   return out + closing(report, facts, style);

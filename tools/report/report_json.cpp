@@ -4,6 +4,7 @@
 
 #include "tools/report/device_word.h"
 #include "tools/report/json.h"
+#include "tools/report/line_table.h"
 #include "tools/report/numbers.h"
 #include "tools/report/reports.h"
 
@@ -66,6 +67,7 @@ Json case_json(const CaseResult& result) {
   if (!result.plugin.empty()) out["plugin"] = result.plugin;
   if (!result.smallest.empty()) out["smallest"] = result.smallest;
   if (!result.values.empty()) out["values"] = result.values;
+  if (!result.lines.empty()) out["lines"] = lines_json(result.lines);
   return out;
 }
 

@@ -11,8 +11,9 @@ namespace {
 // structs must be added here: the sizes say so.
 #if defined(__x86_64__) && defined(_GLIBCXX_RELEASE) && !defined(_GLIBCXX_DEBUG)
 static_assert(sizeof(Element) == 112, "teach wire_text and from_wire the new field of Element");
+static_assert(sizeof(LineErrors) == 176, "teach wire_text and from_wire the new field of LineErrors");
 static_assert(sizeof(CheckResult) == 376, "teach wire_text and from_wire the new field of CheckResult");
-static_assert(sizeof(CaseResult) == 272,
+static_assert(sizeof(CaseResult) == 296,
               "teach wire_text and from_wire the new field of CaseResult");  // but `smallest` and `explained`, which
                                                                              // the supervisor knows
 #endif
@@ -137,6 +138,26 @@ void get(Reader& r, CheckResult& c) {
   c.map = get_map(r);
 }
 
+void put(Writer& w, const LineErrors& line) {
+  w.put(line.kernel);
+  w.put(line.place);
+  for (const double error : {line.local_ulp, line.local, line.carried_ulp, line.carried}) w.put(error);
+  for (const std::int64_t count :
+       {line.results, line.cancelled_bits, line.nans, line.infinities, line.underflows, line.subnormals})
+    w.put(count);
+  for (const std::int64_t lost : line.lost_by) w.put(lost);
+}
+
+void get(Reader& r, LineErrors& line) {
+  r.get(line.kernel);
+  r.get(line.place);
+  for (double* const error : {&line.local_ulp, &line.local, &line.carried_ulp, &line.carried}) r.get(*error);
+  for (std::int64_t* const count :
+       {&line.results, &line.cancelled_bits, &line.nans, &line.infinities, &line.underflows, &line.subnormals})
+    r.get(*count);
+  for (std::int64_t& lost : line.lost_by) r.get(lost);
+}
+
 }  // namespace
 
 std::string wire_text(const CaseResult& result) {
@@ -152,6 +173,8 @@ std::string wire_text(const CaseResult& result) {
   for (const CheckResult& check : result.checks) put(w, check);
   w.put(result.seconds);
   w.put(result.values);
+  w.put(std::uint64_t{result.lines.size()});
+  for (const LineErrors& line : result.lines) put(w, line);
   return w.take();
 }
 
@@ -169,6 +192,8 @@ CaseResult from_wire(std::string_view text) {
   for (CheckResult& check : out.checks) get(r, check);
   r.get(out.seconds);
   r.get(out.values);
+  out.lines.resize(r.count(16 * 8));
+  for (LineErrors& line : out.lines) get(r, line);
   r.end();
   return out;
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "src/launch_notes.h"
+#include "src/ptx/device_facts.h"
 #include "src/ptx/fat_binary.h"
 #include "src/ptx/gpu_calls.h"
 #include "tests/src/ptx/machine_for_tests.h"
@@ -174,6 +175,55 @@ TEST(Gpu, WhatNoGpuLaunchesIsRefused) {
   EXPECT_EQ(kernel.launch(a, b, 32, {1, 1, 1}, {32, 1, 1}, kMuch), 0);
   cuda.release_memory(a);
   cuda.release_memory(b);
+}
+
+/// Places of cudaDeviceProp as CUDA 12 and 13 have them: the kernel's PTX 8.0 is of CUDA 12.
+TEST(Gpu, PropertiesAreThoseThatAttributesSay) {
+  const AmpcheckCudaCalls& cuda = gpu_calls();
+  const auto attribute = [&](int which) {
+    int out = -1;
+    cuda.device_attribute(&out, which, 0);
+    return out;
+  };
+  std::vector<unsigned char> bytes(1100, 0xee);
+  const auto at = [&](std::size_t place) {
+    int out = 0;
+    std::memcpy(&out, bytes.data() + place, sizeof out);
+    return out;
+  };
+  ASSERT_EQ(cuda.device_properties_of_12(bytes.data(), 0), 0);
+  EXPECT_STREQ(reinterpret_cast<const char*>(bytes.data()), "ampcheck device ptx");
+  EXPECT_EQ(at(308), attribute(10));
+  EXPECT_EQ(at(360) * 10 + at(364), 80);
+  EXPECT_EQ(at(388), attribute(16));
+  EXPECT_EQ(at(624), attribute(39));
+  EXPECT_EQ(bytes[1031], 0);
+  EXPECT_EQ(bytes[1032], 0xee) << "behind the end";
+  std::fill(bytes.begin(), bytes.end(), static_cast<unsigned char>(0xee));
+  ASSERT_TRUE(write_properties(bytes.data(), PropertyLayout::of_13));
+  EXPECT_EQ(at(384), attribute(16));
+  EXPECT_EQ(at(604), attribute(39));
+  EXPECT_EQ(bytes[1008], 0xee) << "behind the end";
+  EXPECT_NE(cuda.device_properties(bytes.data(), 1), 0) << "there is one device";
+  EXPECT_NE(cuda.device_properties(nullptr, 0), 0);
+  EXPECT_EQ(attribute(999), 0);
+}
+
+TEST(Gpu, CooperativeLaunchesAndGraphsAreRefusedByName) {
+  Registered kernel(kTwice);
+  const AmpcheckCudaCalls& cuda = gpu_calls();
+  {
+    GpuCall call({}, nullptr);
+    EXPECT_EQ(cuda.launch_cooperative(kernel.stub(), {1, 1, 1}, {32, 1, 1}, nullptr, 0, nullptr),
+              static_cast<int>(CudaError::not_supported));
+    EXPECT_NE(call.trouble().find("got a cooperative launch"), std::string::npos) << call.trouble();
+  }
+  GpuCall call({}, nullptr);
+  void* graph = &graph;
+  EXPECT_EQ(cuda.begin_capture(nullptr, 0), static_cast<int>(CudaError::not_supported));
+  EXPECT_EQ(cuda.end_capture(nullptr, &graph), static_cast<int>(CudaError::not_supported));
+  EXPECT_EQ(graph, nullptr);
+  EXPECT_NE(call.trouble().find("got a CUDA graph"), std::string::npos) << call.trouble();
 }
 
 TEST(Gpu, VariablesOfTheModuleStayFromLaunchToLaunch) {

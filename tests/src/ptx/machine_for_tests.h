@@ -56,11 +56,13 @@ struct Shape {
   std::size_t a_bytes = 0;  ///< of a; 0: as long as it is
   bool b_initialised = false;
   std::uint64_t schedule = 0;
+  bool follow = false;  ///< in fp64
+  bool fuse = false;    ///< products and sums
 };
 
 /// b has as many words as `out` says; n is the number of words of a.
 inline Ran run_text(const std::string& text, const std::vector<std::uint32_t>& a, std::size_t out, const Shape& shape) {
-  const auto program = decode(parse(text, "test.ptx"));
+  const auto program = decode(parse(text, "test.ptx"), {.fuse = shape.fuse});
   // Far from each other: a message names the nearest tensor.
   constexpr std::size_t kApart = 1 << 16;
   std::vector<std::uint32_t> memory(a.size() + kApart + out, 0x7fc0deadu);
@@ -73,6 +75,7 @@ inline Ran run_text(const std::string& text, const std::vector<std::uint32_t>& a
   launch.block = {shape.block, 1, 1};
   launch.dynamic_shared = shape.shared;
   launch.schedule = shape.schedule;
+  launch.follow = shape.follow;
   launch.params.resize(32);
   const std::uint64_t pointers[2] = {reinterpret_cast<std::uintptr_t>(memory.data()),
                                      reinterpret_cast<std::uintptr_t>(memory.data() + a.size() + kApart)};
