@@ -15,6 +15,7 @@
 #include "checks/case/row_part.h"
 #include "checks/explain/another_call.h"
 #include "checks/explain/departures.h"
+#include "checks/explain/elsewhere.h"
 #include "checks/explain/diagnosis.h"
 #include "checks/explain/error_field.h"
 #include "checks/explain/formula_change.h"
@@ -150,7 +151,7 @@ std::string few_digits(const WrongTensor& wrong, bool& of_function) {
   if (functions.empty()) return ulps ? another : "";
   const auto all = static_cast<std::int64_t>(errors.size());
   of_function = errors.size() >= kFewest && 5 * up >= all && 5 * up <= 4 * all &&
-                functions != std::vector<std::string>{"reciprocal"};
+                functions != std::vector<std::string>{"reciprocal"} && !confined_to_rows(wrong);
   if (ulps) return another + fmt::format(", or of a fast or approximate {}", fmt::join(functions, " or "));
   return fmt::format("errors of up to {:.2g} of the value, on {} of {} elements: as of a fast or approximate {}", most,
                      errors.size(), wrong.got.size(), fmt::join(functions, " or "));
