@@ -104,30 +104,25 @@ Kernel mean_by_blocks() {
       });
 }
 
-/// Running sums that leave out the own term, forward or in the gradient.
-Kernel cumsum(bool exclusive, bool gradient_exclusive) {
+/// Running sums, of which the gradient leaves out the own term.
+Kernel cumsum() {
   return kernel_of(
-      [exclusive](const Call& call) {
+      [](const Call& call) {
         Values y = call.in("x");
-        const std::int64_t n = call.columns("x");
-        float sum = 0;
-        for (std::size_t at = 0; at < y.size(); ++at) {
-          if (at % index_of(n) == 0) sum = 0;
-          const float own = y[at], before = sum;
-          sum += own;
-          y[at] = exclusive ? before : sum;
-        }
+        const std::size_t n = index_of(call.columns("x"));
+        for (std::size_t at = 0; at < y.size(); ++at)
+          if (at % n != 0) y[at] = y[at - 1] + y[at];
         call.out("y", y);
       },
-      [gradient_exclusive](const Call& call) {
+      [](const Call& call) {
         Values dx = call.in("dy");
-        const std::int64_t n = call.columns("x");
+        const std::size_t n = index_of(call.columns("x"));
         float sum = 0;
         for (std::size_t at = dx.size(); at-- > 0;) {
-          if (at % index_of(n) == index_of(n) - 1) sum = 0;
-          const float own = dx[at], before = sum;
+          if (at % n == n - 1) sum = 0;
+          const float own = dx[at];
+          dx[at] = sum;
           sum += own;
-          dx[at] = gradient_exclusive ? before : sum;
         }
         call.out("dx", dx);
       });
@@ -212,10 +207,8 @@ std::vector<Specimen> further_sum_specimens() {
         V::bug, "count|factor|tail|block|weigh", mean_by_blocks(), kAllTypes, V::structural}},
       {});
   add(out, "cumsum",
-      {{"exclusive", 14, "y[i] leaves out x[i]", "any", V::bug, "own term|last term|off by one|first|shift|without",
-        cumsum(true, false)},
-       {"gradient_exclusive", 14, "dx[i] leaves out dy[i]", "any", V::bug,
-        "own term|last term|first term|off by one|first|shift|without", cumsum(false, true)}},
+      {{"gradient_exclusive", 14, "dx[i] leaves out dy[i]", "any", V::bug,
+        "own term|last term|first term|off by one|first|shift|without", cumsum()}},
       {});
   add(out, "mse_loss",
       {{"half", 1, "half the mean square, value and gradient", "any", V::bug, "factor", mse_loss(Loss::half)},

@@ -97,7 +97,7 @@ bool Specimen::unseen() const {
                                                     "sum.even_then_odd",
                                                     "sum.smallest_first",
                                                     "mean.mean_of_means",
-                                                    "cumsum.exclusive",
+
                                                     "cumsum.gradient_exclusive",
                                                     "mse_loss.half",
                                                     "mse_loss.absolute",
