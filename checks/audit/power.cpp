@@ -30,7 +30,8 @@ std::optional<DetectionPower> detection_power(const OpDef& op, const std::vector
   if (!op.plugin.empty()) return std::nullopt;
   std::vector<std::pair<const Specimen*, Dtype>> trials;
   for (const Specimen& specimen : specimens()) {
-    if (specimen.correct() || !specimen.equivalent.empty() || !specimen.name().starts_with(op.signature.name + "."))
+    if (specimen.correct() || specimen.unseen() || !specimen.equivalent.empty() ||
+        !specimen.name().starts_with(op.signature.name + "."))
       continue;
     for (const Dtype dtype : specimen.dtypes)
       if (std::any_of(calls.begin(), calls.end(), [&](const OpCall& call) { return call.storage == dtype; }))

@@ -44,14 +44,19 @@ std::vector<double> taken(const std::vector<double>& values, const Shape& shape,
   return out;
 }
 
-/// Which rows: the first, unless they are wrong less than half as often as all are.
-RowRange chosen(const Comparison& comparison, std::int64_t elements, std::int64_t width, std::int64_t all) {
+enum class Which { wrong, right };
+
+/// Which rows: the first, unless they are wrong less than half as often as all are; or those that are wrong least.
+RowRange chosen(const Comparison& comparison, std::int64_t elements, std::int64_t width, std::int64_t all,
+                Which which) {
   const std::int64_t least = width >= 2 * elements ? 1 : 2;  // rows that are matrices, one of them
   const std::int64_t count = std::max(least, (elements + width - 1) / width), windows = all / count;
   if (windows < 2) return {0, all, all};
   std::vector<std::int64_t> wrong(static_cast<std::size_t>(windows), 0);
   for (const std::int64_t i : comparison.outside)
     if (const std::int64_t window = i / width / count; window < windows) ++wrong[static_cast<std::size_t>(window)];
+  if (which == Which::right)
+    return {(std::min_element(wrong.begin(), wrong.end()) - wrong.begin()) * count, count, all};
   if (2 * wrong.front() * all >= std::ssize(comparison.outside) * count) return {0, count, all};
   return {(std::max_element(wrong.begin(), wrong.end()) - wrong.begin()) * count, count, all};
 }
@@ -132,13 +137,14 @@ bool RowCase::take(CaseRun& whole, const OpCall& all, const RowRange& rows) {
 namespace {
 
 /// Rows of the wrong tensor, of a part that knows by which.
-std::unique_ptr<RowPart> filled(const WrongTensor& wrong, std::unique_ptr<RowPart> part, const OpCall& call) {
+std::unique_ptr<RowPart> filled(const WrongTensor& wrong, std::unique_ptr<RowPart> part, const OpCall& call,
+                                Which which) {
   const std::int64_t all = rows_of((part->own ? *part->own : wrong.run.op).signature, call);
   if (all < 2 || wrong.tensor.shape.count() % all != 0) return nullptr;
   const std::int64_t width = wrong.tensor.shape.count() / all;
-  const RowRange rows = width == 0
-                            ? RowRange{0, all, all}
-                            : chosen(wrong.comparison, elements_of(call, wrong.tensor.shape.count()), width, all);
+  const RowRange rows =
+      width == 0 ? RowRange{0, all, all}
+                 : chosen(wrong.comparison, elements_of(call, wrong.tensor.shape.count()), width, all, which);
   if (rows.count == all) return nullptr;
   if (!part->take(wrong.run, call, rows)) return nullptr;
   for (const auto* list : {&part->run->outputs, &part->run->gradients})
@@ -155,7 +161,9 @@ std::unique_ptr<RowPart> filled(const WrongTensor& wrong, std::unique_ptr<RowPar
   for (const std::int64_t i : wrong.comparison.outside)
     if (const std::int64_t at = i - rows.first * width; at >= 0 && at < std::ssize(part->got))
       part->comparison.outside.push_back(at);
-  return !part->comparison.outside.empty() && same_values(*part, wrong.pass) ? std::move(part) : nullptr;
+  return (which == Which::right || !part->comparison.outside.empty()) && same_values(*part, wrong.pass)
+             ? std::move(part)
+             : nullptr;
 }
 
 using RowAxes = std::map<std::string, int>;
@@ -200,7 +208,7 @@ std::vector<RowAxes> possible_axes(const WrongTensor& wrong) {
   return out;
 }
 
-std::unique_ptr<RowPart> rows_by_formula(const WrongTensor& wrong) {
+std::unique_ptr<RowPart> rows_by_formula(const WrongTensor& wrong, Which which) {
   constexpr std::int64_t kWorthIt = 4096, kReplayed = 1 << 18;  // elements: of more nothing is replayed
   const Shape& shape = wrong.tensor.shape;
   if (!is_file_range(wrong.run.call.range) || wrong.pass == Pass::backward_at_saved || shape.rank < 2 ||
@@ -213,7 +221,7 @@ std::unique_ptr<RowPart> rows_by_formula(const WrongTensor& wrong) {
     part->own = with_rows_in(wrong, axes);
     part->axes = axes;
     try {
-      if ((part = filled(wrong, std::move(part), call))) return part;
+      if ((part = filled(wrong, std::move(part), call, which))) return part;
     } catch (const EnvironmentError&) {
       throw;
     } catch (const Error&) {  // the formula fits no other number of rows
@@ -222,16 +230,20 @@ std::unique_ptr<RowPart> rows_by_formula(const WrongTensor& wrong) {
   return nullptr;
 }
 
-}  // namespace
-
-std::unique_ptr<RowPart> some_rows(const WrongTensor& wrong) {
+std::unique_ptr<RowPart> rows_of_it(const WrongTensor& wrong, Which which) {
   const LaunchContract& launch = wrong.run.op.signature.launch;
   if (wrong.pass == Pass::jvp || wrong.comparison.outside.empty() || wrong.run.accumulates(wrong.tensor.name))
     return nullptr;
   const auto& by_row = launch.row_independent;
   if (std::find(by_row.begin(), by_row.end(), wrong.tensor.name) != by_row.end())
-    return filled(wrong, std::make_unique<RowPart>(), wrong.run.call);
-  return launch.row_dim.empty() ? rows_by_formula(wrong) : nullptr;
+    return filled(wrong, std::make_unique<RowPart>(), wrong.run.call, which);
+  return launch.row_dim.empty() ? rows_by_formula(wrong, which) : nullptr;
 }
+
+}  // namespace
+
+std::unique_ptr<RowPart> some_rows(const WrongTensor& wrong) { return rows_of_it(wrong, Which::wrong); }
+
+std::unique_ptr<RowPart> right_rows(const WrongTensor& wrong) { return rows_of_it(wrong, Which::right); }
 
 }  // namespace ampcheck::checks

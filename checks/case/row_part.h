@@ -43,4 +43,7 @@ struct RowPart : RowCase {
 /// formula gives some of them, alone, the values that they have among all.
 std::unique_ptr<RowPart> some_rows(const WrongTensor& wrong);
 
+/// As many rows of it, with the fewest wrong elements: what explains the wrong ones has to hold there too.
+std::unique_ptr<RowPart> right_rows(const WrongTensor& wrong);
+
 }  // namespace ampcheck::checks

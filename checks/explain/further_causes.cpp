@@ -15,6 +15,7 @@
 #include "checks/case/row_part.h"
 #include "checks/explain/another_call.h"
 #include "checks/explain/departures.h"
+#include "checks/explain/elsewhere.h"
 #include "checks/explain/diagnosis.h"
 #include "checks/explain/error_field.h"
 #include "checks/explain/formula_change.h"
@@ -136,6 +137,7 @@ std::string few_digits(const WrongTensor& wrong, bool& of_function) {
   const std::string another = fmt::format(
       "off by at most {} ulp of {}, on {} of {} elements: as of an intermediate that is rounded to 16 bits on the way",
       kFewUlps, ampcheck::name(wrong.tensor.dtype), errors.size(), wrong.got.size());
+  if (confined_to_rows(wrong)) return "";
   if (errors.size() < 4 || wrong.tensor.saved) return ulps ? another : "";
   const double most = *std::max_element(errors.begin(), errors.end());
   if (most > kLargestError) return "";

@@ -14,6 +14,7 @@
 #include "checks/case/form_comparison.h"
 #include "checks/data/file_tensors.h"
 #include "checks/data/real_tensors.h"
+#include "checks/explain/elsewhere.h"
 #include "checks/explain/formula_change.h"
 #include "checks/explain/median.h"
 #include "checks/explain/odds.h"
@@ -407,9 +408,20 @@ bool goes_one_way(const WrongTensor& wrong, const LowSums& sums) {
   });
 }
 
+/// Whether right elements are not as far off as such sums would take them.
+bool refuted(const WrongTensor& wrong, const LowFit& low, RightRows* right) {
+  if (refuted_by_passing(wrong, low.sums.replays)) return true;
+  const WrongTensor* const rows = right == nullptr ? nullptr : right->get();
+  if (rows == nullptr) return false;
+  const Scope there = scopes_of(rows->run, low.form, rows->tensor, rows->pass).at(low.scope);
+  const LowSums sums = low_sums(*there.recording, there.leaves, there.target, format(low.dtype), low.where,
+                                rows->tensor.dtype, {}, [](const LowSums&) { return false; });
+  return refuted_by_passing(*rows, sums.replays);
+}
+
 }  // namespace
 
-Replayed explained_by_low_accumulation(const WrongTensor& wrong) {
+Replayed explained_by_low_accumulation(const WrongTensor& wrong, RightRows* right) {
   if (wrong.tensor.shape.count() > kLargestReplay) return {};
   const std::vector<double> held = wrong.pass != Pass::forward && wrong.run.accumulates(wrong.tensor.name)
                                        ? wrong.run.held(wrong.tensor)
@@ -418,6 +430,7 @@ Replayed explained_by_low_accumulation(const WrongTensor& wrong) {
   if (!of_that_size(low.fit)) return {};
   if (only_zeros(wrong, low.sums) || (low.fit.equal < 0.75 && goes_one_way(wrong, low.sums))) return {};
   if (low.fit.equal < 0.75 && wrong_at_exact_sums(wrong, low.form, low.scope, format(low.dtype), low.where)) return {};
+  if (low.fit.equal < 0.75 && refuted(wrong, low, right)) return {};
   return replayed(wrong, low);
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "checks/case/wrong_tensor.h"
+#include "checks/explain/elsewhere.h"
 #include "checks/explain/notes.h"
 
 namespace ampcheck::checks {
@@ -16,7 +17,8 @@ std::string dropped_terms(const WrongTensor& wrong);
 /// it. Cheap, and as sure as a changed formula that gives it.
 Replayed surely_low_accumulation(const WrongTensor& wrong);
 
-/// A short accumulator, if it explains the failed elements of a tensor.
-Replayed explained_by_low_accumulation(const WrongTensor& wrong);
+/// A short accumulator, if it explains the failed elements of a tensor and the others do not refute it; those of
+/// `right` too, if the tensor is some rows of one.
+Replayed explained_by_low_accumulation(const WrongTensor& wrong, RightRows* right = nullptr);
 
 }  // namespace ampcheck::checks

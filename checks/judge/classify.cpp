@@ -12,6 +12,7 @@
 #include "checks/explain/another_call.h"
 #include "checks/explain/departures.h"
 #include "checks/explain/diagnosis.h"
+#include "checks/explain/elsewhere.h"
 #include "checks/explain/formula_change.h"
 #include "checks/explain/odds.h"
 #include "checks/explain/places.h"
@@ -41,8 +42,10 @@ struct Suspects {
   std::unique_ptr<RowPart> part;
   Asked whole;
   std::optional<Asked> rows = {};
+  mutable RightRows right;  ///< where some rows stand for it
 
-  Suspects(const WrongTensor& wrong, bool by_rows) : part(by_rows ? some_rows(wrong) : nullptr), whole(wrong) {
+  Suspects(const WrongTensor& wrong, bool by_rows)
+      : part(by_rows ? some_rows(wrong) : nullptr), whole(wrong), right(wrong) {
     if (part) rows.emplace(part->wrong(wrong.pass));
   }
   const Asked& cheapest() const { return rows ? *rows : whole; }
@@ -51,7 +54,7 @@ struct Suspects {
 bool is_known(const Replayed& cause) { return cause.kind != Replayed::Kind::none; }
 
 /// What replays say.
-Replayed replays(const Asked& wrong, bool one_factor) {
+Replayed replays(const Asked& wrong, bool one_factor, RightRows* right) {
   if (!one_factor && is_known(wrong.surely_low())) return wrong.surely_low();
   Replayed out = explained_by_change(wrong);
   // In short rows a sum without its tail may be no sum at all, and a sum kept in 16 bits one that adds up in them.
@@ -67,7 +70,7 @@ Replayed replays(const Asked& wrong, bool one_factor) {
     }
   }
   if (out.kind != Replayed::Kind::none && !out.of_sum) return out;
-  if (const Replayed low = explained_by_low_accumulation(wrong); is_known(low)) out = low;
+  if (const Replayed low = explained_by_low_accumulation(wrong, right); is_known(low)) out = low;
   return out;
 }
 
@@ -89,11 +92,11 @@ Replayed replayed_cause(const Suspects& suspects, Notes& notes) {
   if (known.size() >= 2 && known[known.size() - 1].kind == known[known.size() - 2].kind) return known.back();
   const bool one_factor = off_by_one_factor(whole) || on_regular_lines(whole.comparison, whole.interval.shape);
   Replayed out = known.empty() ? Replayed() : confirmed(known.back(), suspects.cheapest());
-  if (out.kind == Replayed::Kind::none && suspects.rows) out = replays(*suspects.rows, one_factor);
+  if (out.kind == Replayed::Kind::none && suspects.rows) out = replays(*suspects.rows, one_factor, &suspects.right);
   // Elements that cost little more than some of their rows; sums of a dump may have any number of terms.
   constexpr std::int64_t kCheap = 4096;
   const bool cheap = !suspects.rows || (!suspects.part->own && whole.tensor.shape.count() <= kCheap);
-  if (out.kind == Replayed::Kind::none && cheap) out = replays(whole, one_factor);
+  if (out.kind == Replayed::Kind::none && cheap) out = replays(whole, one_factor, nullptr);
   return known.emplace_back(out);
 }
 
@@ -175,13 +178,13 @@ std::string computed_in_fp32(const WrongTensor& wrong) {
     return static_cast<double>(static_cast<float>(got)) == got;
   });
   // Of inputs and cotangents with few bits, other formulas have numbers of fp32 too.
-  if (of_fp32 && !(*middle > kNoRounding))
+  if (of_fp32 && !(*middle > kNoRounding) && !confined_to_rows(wrong))
     return "every number that is off is one of fp32: the result goes through float";
   for (const std::size_t form : wrong.run.reference.forms()) {
     const Interval interval = wrong.run.reference.interval_computed_in_fp32(form, wrong.pass, wrong.tensor.name);
     std::erase_if(left, [&](std::int64_t at) { return admits(interval, at, wrong.got[static_cast<std::size_t>(at)]); });
   }
-  if (!left.empty() || !(*middle >= kNearest && *middle <= kFarthest)) return "";
+  if (!left.empty() || !(*middle >= kNearest && *middle <= kFarthest) || confined_to_rows(wrong)) return "";
   return "the errors are roundings of fp32: something on the way is computed in float";
 }
 

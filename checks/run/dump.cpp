@@ -8,6 +8,7 @@
 
 #include "checks/case/case_run.h"
 #include "checks/data/file_tensors.h"
+#include "checks/explain/further_causes.h"
 #include "checks/judge/judge.h"
 #include "checks/run/conclude.h"
 #include "src/error.h"
@@ -153,6 +154,7 @@ class DumpJudge {
       subjects.push_back({{kind, tensor.written.name}, &tensor.written, tensor.tensor.view()});
     if (subjects.empty()) return;
     std::vector<CheckResult> checks = judge(run_, subjects, pass, explained_);
+    explain_further(run_, subjects, pass, explained_, checks);
     for (std::size_t k = 0; k < checks.size(); ++k) {
       if (convicts(checks[k].verdict)) checks[k].note = narrower(tensors[k].tensor);
       run_.add(std::move(checks[k]));

@@ -30,6 +30,8 @@ enum class Twist {
   keys_of_16,
   dv_without_mask,
   no_shift,
+  scale_without_root,
+  soft_mask,
 };
 
 struct Style {
@@ -47,13 +49,14 @@ struct Head {
   Style style;
 
   float scale() const {
-    const float s = 1 / std::sqrt(static_cast<float>(e));
+    const float s =
+        style.twist == Twist::scale_without_root ? 1 / static_cast<float>(e) : 1 / std::sqrt(static_cast<float>(e));
     return style.twist == Twist::scale_in_bf16 ? bf16(s) : s;
   }
   std::size_t at(std::int64_t row, std::int64_t i) const { return base + index_of(row * e + i); }
   bool sees(std::int64_t query, std::int64_t key) const {
     if (style.twist == Twist::keys_of_16 && t > 16 && key >= t / 16 * 16) return false;
-    if (!causal) return true;
+    if (!causal || style.twist == Twist::soft_mask) return true;
     return style.twist == Twist::mask_off_by_one ? key <= query + 1 : key <= query;
   }
   float score(std::int64_t query, std::int64_t key) const {
@@ -61,6 +64,7 @@ struct Head {
     const float s = total(style.sum, e, [&](std::int64_t i) {
       return Term{scaled ? q[at(query, i)] * scale() : q[at(query, i)], k[at(key, i)]};
     });
+    if (style.twist == Twist::soft_mask && causal && key > query) return s * scale() - 10;
     return scaled ? s : s * scale();
   }
   std::vector<std::int64_t> keys(std::int64_t query) const {
@@ -238,6 +242,10 @@ std::vector<Specimen> attention_specimens() {
         attention({.slip = {Io::read_with_strides, "v", 1, "q"}})},
        {"no_shift", 28, "exp(s) without subtracting the maximum", "scores above 88", V::bug,
         "overflow|inf-inf|infinite", attention({Twist::no_shift}), kAllTypes, V::range_declared},
+       {"scale_without_root", 1, "scores are divided by E", "E other than 1", V::bug, "factor|scale",
+        attention({Twist::scale_without_root})},
+       {"soft_mask", 32, "future keys lose 10 of their score, and stay", "causal, scores that differ by more", V::bug,
+        "mask|leak|future|triangle", attention({Twist::soft_mask}), kAllTypes, V::structural},
        {"race", 38, "a missing barrier: every third sum loses a term", "repeats", V::structural, "repeats differ",
         attention({.sum = racing}), kAllTypes, V::bug}},
       {{"flash", "blocks of keys with a running maximum, delta = sum do o", attention({Twist::flash}),
@@ -245,7 +253,8 @@ std::vector<Specimen> attention_specimens() {
        {"delta_of_output", "delta = sum do o", attention({Twist::delta_of_output}),
         "p = exp(s - lse), p (dp - sum g o)"},
        {"scaled_queries", "(q scale) k^T", attention({Twist::scaled_queries}), "scaled q, p = e/l"},
-       {"pairwise", "pairwise sums", attention({.sum = pairwise})}});
+       {"pairwise", "pairwise sums", attention({.sum = pairwise})},
+       {"keys_from_the_end", "sums run backwards", attention({.sum = backwards})}});
   return out;
 }
 

@@ -32,6 +32,8 @@ enum class Twist {
   channel_alone,
   running_biased,
   momentum_exchanged,
+  groups_interleaved,
+  half_of_images,
 };
 
 struct Style {
@@ -44,11 +46,14 @@ struct Style {
 /// Which elements make a line.
 struct Lines {
   std::int64_t images, channels, places;
-  std::int64_t groups;  ///< of an image; 0: a line is a channel of all images
+  std::int64_t groups;       ///< of an image; 0: a line is a channel of all images
+  bool interleaved = false;  ///< channel c is of group c % groups
 
   std::int64_t count() const { return groups > 0 ? images * groups : channels; }
   std::int64_t length() const { return groups > 0 ? channels / groups * places : images * places; }
   std::int64_t at(std::int64_t line, std::int64_t i) const {
+    if (interleaved)
+      return line / groups * channels * places + (i / places * groups + line % groups) * places + i % places;
     return groups > 0 ? line * length() + i : (i / places * channels + line) * places + i % places;
   }
   std::int64_t channel(std::int64_t at) const { return at / places % channels; }
@@ -66,11 +71,12 @@ struct ChannelNorm {
     const Shape& x = call.shape("x");
     std::int64_t groups = of_batch ? 0 : call.integer("groups");
     if (style.twist == Twist::channel_alone && groups > 0 && x[2] > 1) groups = x[1];
-    return {x[0], x[1], x[2], groups};
+    return {x[0], x[1], x[2], groups, style.twist == Twist::groups_interleaved};
   }
 
   Stats stats(const Values& x, const Lines& at, std::int64_t line, float eps) const {
-    const std::int64_t n = at.length();
+    std::int64_t n = at.length();
+    if (style.twist == Twist::half_of_images && at.images > 1) n = at.images / 2 * at.places;
     const auto size = static_cast<float>(n);
     const auto value = [&](std::int64_t i) { return x[index_of(at.at(line, i))]; };
     const float sum = total(style.sum, n, [&](std::int64_t i) { return Term{value(i)}; });
@@ -221,12 +227,15 @@ void add_group_norm(std::vector<Specimen>& out) {
         "axis|lost|image|tail|zero", group({Twist::first_image}), kAllTypes, V::structural},
        {"dweight_in_bf16", 23, "parameter gradients accumulated in bf16", "any", V::precision_contract,
         "accumulates in bf16", group({.columns = in_bf16})},
+       {"groups_interleaved", 8, "channel c is of group c mod G", "more than one group", V::bug,
+        "axis|groups|transpos|another|attribute", group({Twist::groups_interleaved}), kAllTypes, V::structural},
        {"dense_cotangent", 18, "dy is read as if row-major", "strided dy", V::structural, "strided",
         group({.slip = {Io::read_dense, "dy"}})}},
       {{"plain", "as written", group({})},
        {"pairwise", "pairwise sums", group({.sum = pairwise, .columns = pairwise})},
        {"recomputed", "backward computes its own statistics", group({Twist::recomputed})},
-       {"reciprocal", "the mean by multiplication with 1/N", group({Twist::reciprocal})}});
+       {"reciprocal", "the mean by multiplication with 1/N", group({Twist::reciprocal})},
+       {"double_sums", "sums in fp64, rounded once", group({.sum = in_double, .columns = in_double})}});
 }
 
 void add_batch_norm(std::vector<Specimen>& out) {
@@ -247,6 +256,8 @@ void add_batch_norm(std::vector<Specimen>& out) {
         "variance|cancel|one pass", batch({Twist::one_pass}), kNotBf16, V::precision_contract},
        {"dweight_of_first_image", 8, "parameter gradients of the first image alone", "more than one image", V::bug,
         "axis|lost|image|tail|zero", batch({Twist::first_image}), kAllTypes, V::structural},
+       {"half_of_images", 11, "statistics of the first half of the images", "more than one image", V::bug,
+        "half|lost|axis|image|tail|block", batch({Twist::half_of_images}), kAllTypes, V::structural},
        {"clobbers_running_mean", 21, "writes into running_mean", "any", V::structural, "changes its inputs",
         batch({.slip = {Io::clobber, "running_mean"}})},
        {"unwritten_running_var", 15, "the last new_running_var is not written", "any", V::structural,

@@ -20,7 +20,9 @@ enum class Twist {
   in_bf16,
   last_row_clamped,
   atomics,
-  index_of_8_bits
+  index_of_8_bits,
+  one_based,
+  by_frequency
 };
 
 struct Style {
@@ -38,6 +40,7 @@ void forward(const Call& call, const Style& style) {
     std::int64_t row = index[n];
     if (style.twist == Twist::last_row_clamped) row = std::min(row, std::max<std::int64_t>(rows - 2, 0));
     if (style.twist == Twist::index_of_8_bits) row &= 0xff;
+    if (style.twist == Twist::one_based) row = std::max<std::int64_t>(row - 1, 0);
     std::copy_n(weight.begin() + row * d, d, y.begin() + static_cast<std::int64_t>(n) * d);
   }
   call.out("y", y);
@@ -66,6 +69,8 @@ void backward(const Call& call, const Style& style) {
       dweight[at] += style.sum(terms[at]);
       continue;
     }
+    if (style.twist == Twist::by_frequency)
+      for (Term& t : terms[at]) t.b = 1 / static_cast<float>(terms[at].size());
     terms[at].insert(terms[at].begin(), Term{dweight[at]});
     dweight[at] = style.sum(terms[at]);
   }
@@ -99,6 +104,10 @@ std::vector<Specimen> embedding_specimens() {
         "another row|last row|clamp|off by one", embedding({Twist::last_row_clamped})},
        {"index_of_8_bits", 22, "the index is cut to 8 bits", "V above 256", V::bug, "another row|index|overflow",
         embedding({Twist::index_of_8_bits}), kAllTypes, V::structural},
+       {"one_based", 34, "indices are taken to begin at 1", "any", V::bug, "another row|off by one|index|shift",
+        embedding({Twist::one_based}), kAllTypes, V::structural},
+       {"by_frequency", 42, "dweight is divided by how often the index occurs", "equal indices", V::bug,
+        "factor|count|accumulate|frequen", embedding({Twist::by_frequency}), kAllTypes, V::structural},
        {"unwritten_row", 15, "the last row of y is not written", "any", V::structural, "output buffer held|unwritten",
         embedding({.slip = {Io::drop_last_row, "y"}})},
        {"dense_weight", 19, "weight is read as if row-major", "strided weight", V::structural, "strided",

@@ -28,6 +28,8 @@ enum class Twist {
   last_output_lost,
   channel_tail,
   no_bias_no_dweight,
+  window_one_short,
+  turned_weight,
 };
 
 struct Style {
@@ -60,6 +62,7 @@ std::int64_t winner(const Values& x, const Extents& e, std::int64_t kernel, std:
   for (std::int64_t tap = 0; tap < kernel * kernel; ++tap) {
     const std::int64_t k = style.twist == Twist::backwards_scan ? kernel * kernel - 1 - tap : tap;
     const std::int64_t a = i * stride - e.padding + k / kernel, b = j * stride - e.padding + k % kernel;
+    if (style.twist == Twist::window_one_short && kernel > 1 && k % kernel == kernel - 1) continue;
     if (style.twist == Twist::odd_window_lost && (b >= e.w / 2 * 2)) continue;
     if (a < 0 || a >= e.h || b < 0 || b >= e.w) {
       if (style.twist == Twist::padding_is_zero && 0 > value) {
@@ -147,6 +150,7 @@ void conv_forward(const Style& style, const Call& call) {
   const Extents e = conv_extents(call, "y");
   const Values x = call.in("x"), w = call.in("weight"), bias = call.has("bias") ? call.in("bias") : Values();
   const Shape& shape = call.shape("weight");
+  const std::int64_t tap_count = shape[2] * shape[3];
   const float border = style.twist == Twist::halo_counts ? 1.0f : 0.0f;
   Values y;
   Terms terms;
@@ -157,6 +161,7 @@ void conv_forward(const Style& style, const Call& call) {
           terms.clear();
           taps(e, shape, image, o, i, j, [&](std::int64_t k, std::int64_t at, std::int64_t c) {
             if (style.twist == Twist::channel_tail && shape[1] > 4 && c >= shape[1] / 4 * 4) return;
+            if (style.twist == Twist::turned_weight) k = k / tap_count * tap_count + tap_count - 1 - k % tap_count;
             terms.push_back({w[index_of(k)], at < 0 ? border : x[index_of(at)]});
           });
           float v = style.sum(terms);
@@ -226,6 +231,8 @@ std::vector<Specimen> image_specimens() {
         pool({Twist::odd_window_lost}), kAllTypes, V::structural},
        {"dense_x", 19, "x is read as if row-major", "strided x", V::structural, "strided",
         pool({.slip = {Io::read_dense, "x"}})},
+       {"window_one_short", 14, "the last column of each window is not read", "kernel above 1", V::bug,
+        "tail|last|window|attribute|kernel|off by one", pool({Twist::window_one_short}), kAllTypes, V::structural},
        {"unwritten_row", 15, "the last row of dx is not written", "any", V::structural, "output buffer held|unwritten",
         pool({.slip = {Io::drop_last_row, "dx"}})}},
       {{"plain", "as written", pool({})},
@@ -235,6 +242,8 @@ std::vector<Specimen> image_specimens() {
   add(out, "conv2d",
       {{"flipped_weight", 7, "dx with the weight turned by 180 degrees", "any", V::bug, "transpos|flip|revers",
         conv({Twist::flipped})},
+       {"turned_weight", 7, "y with the weight turned by 180 degrees, a convolution", "any", V::bug,
+        "transpos|flip|revers|turn|another", conv({Twist::turned_weight})},
        {"halo_counts", 44, "cells outside count as 1", "padding", V::bug, "padding|border|halo",
         conv({Twist::halo_counts}), kAllTypes, V::structural},
        {"stride_in_dweight", 45, "dweight meets x a cell too early if strided", "stride above 1", V::bug,
@@ -255,6 +264,7 @@ std::vector<Specimen> image_specimens() {
         "tf32|operands", conv({.sum = of_tf32, .dweight = of_tf32}), kFp32}},
       {{"plain", "sums in order", conv({})},
        {"fma", "fma chains", conv({.sum = fused, .dweight = fused})},
+       {"pairwise", "pairwise sums", conv({.sum = pairwise, .dweight = pairwise})},
        {"reversed", "backwards", conv({.sum = backwards, .dweight = backwards})}});
   return out;
 }

@@ -220,6 +220,9 @@ std::vector<Specimen> linear_specimens();
 std::vector<Specimen> image_specimens();
 std::vector<Specimen> attention_specimens();
 std::vector<Specimen> embedding_specimens();
+std::vector<Specimen> further_elementwise_specimens();
+std::vector<Specimen> further_row_specimens();
+std::vector<Specimen> further_sum_specimens();
 std::vector<Specimen> double_specimens();
 
 }  // namespace ampcheck::checks::zoo

@@ -18,7 +18,10 @@ enum class Twist {
   no_bias_no_dweight,
   bias_after_store,
   last_row_of_before,
-  tile_of_16
+  tile_of_16,
+  bias_of_both_halves,
+  stale_tile,
+  upper_half_first
 };
 
 struct Style {
@@ -62,14 +65,23 @@ void forward(const Call& call, const Style& style) {
   const std::int64_t n = call.shape("x")[0], k = call.shape("x")[1], m = call.shape("weight")[0];
   const bool turned = style.twist == Twist::transposed_square && m == k;
   Values y = matmul(
-      style, style.y, n, m, k, [&](std::int64_t i, std::int64_t at) { return x[index_of(i * k + at)]; },
-      [&](std::int64_t at, std::int64_t j) { return w[index_of(turned ? at * k + j : j * k + at)]; });
+      style, style.y, n, m, k,
+      [&](std::int64_t i, std::int64_t at) {
+        if (style.twist == Twist::stale_tile && at >= 16 && at < 32) at -= 16;
+        if (style.twist == Twist::upper_half_first) at = (at + k / 2) % k;
+        return x[index_of(i * k + at)];
+      },
+      [&](std::int64_t at, std::int64_t j) {
+        if (style.twist == Twist::upper_half_first) at = (at + k / 2) % k;
+        return w[index_of(turned ? at * k + j : j * k + at)];
+      });
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < m; ++j) {
       float& v = y[index_of(i * m + j)];
       if (style.twist == Twist::bias_after_store) v = rounded(call.dtype("x"), v);
       if (style.twist == Twist::tile_of_16 && k > 16) v = std::fma(x[index_of(i * k + 16)], w[index_of(j * k + 16)], v);
       if (!bias.empty()) v += bias[index_of(j)];
+      if (!bias.empty() && style.twist == Twist::bias_of_both_halves && k > 1) v += bias[index_of(j)];
     }
   if (style.twist == Twist::last_row_of_before && n > 1)
     for (std::int64_t j = 0; j < m; ++j) y[index_of((n - 1) * m + j)] = y[index_of((n - 2) * m + j)];
@@ -142,6 +154,10 @@ std::vector<Specimen> linear_specimens() {
         linear({.slip = {Io::read_with_strides, "weight", 1, "x"}})},
        {"overlapping_tiles", 40, "tiles of K overlap by one: k = 16 counts twice", "K above 16", V::bug,
         "twice|duplicate", linear({Twist::tile_of_16}), kAllTypes, V::structural},
+       {"bias_of_both_halves", 40, "both halves of a split K add the bias", "K above 1", V::bug,
+        "twice|factor|bias|count", linear({Twist::bias_of_both_halves})},
+       {"stale_tile", 17, "the second tile of 16 of K meets the first tile of x", "K above 16", V::bug,
+        "tile|stale|another|shift|block|index", linear({Twist::stale_tile}), kAllTypes, V::structural},
        {"dbias_race", 38, "a missing barrier: every third dbias loses a term", "repeats", V::structural,
         "repeats differ", linear({.dbias = racing}), kAllTypes, V::bug},
        {"dweight_atomics", 39, "dweight by atomics in any order, not declared", "full mantissas", V::structural,
@@ -153,6 +169,7 @@ std::vector<Specimen> linear_specimens() {
        {"split_k", "split-K in fp32", with(split_in_four)},
        {"vectors", "8 accumulators and a tail", with(in_vectors)},
        {"double_sums", "sums in fp64, rounded once", with(in_double)},
+       {"upper_half_first", "the upper half of K, then the lower one", linear({Twist::upper_half_first})},
        {"tiled", "tiles of 8 with fma", linear({Twist::tiled})}});
   return out;
 }

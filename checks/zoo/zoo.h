@@ -38,11 +38,12 @@ struct Specimen {
 
   bool correct() const { return defect_class == 0; }
   const std::string& name() const { return op.signature.name; }
-  /// A third of the specimens, by a hash of the name: not looked at while rules are made.
+  /// Written when the rules stood, without a look at them. Of these `audit zoo` looks at the
+  /// totals alone: no rule follows from one, and no other audit runs them.
   bool unseen() const;
 };
 
-/// All specimens, by op in the order of the ops; names are unique.
+/// All specimens, by op; those that were written last come last. Names are unique.
 std::span<const Specimen> specimens();
 /// Kernels of fp64, which the built-in ops have not: a sample, scored by itself. Only `audit zoo` runs them.
 std::span<const Specimen> specimens_in_fp64();

@@ -37,7 +37,7 @@ std::string class_table(const Scores& scores) {
     const Score& s = scores.by_class[static_cast<std::size_t>(known.number)];
     if (s.trials > 0) out += class_row(fmt::format("{} {}", known.number, known.what), s);
   }
-  out += class_row("all", scores.all) + class_row("of these the unseen third", scores.unseen);
+  out += class_row("all", scores.all) + class_row("of these written last, unseen", scores.unseen);
   if (scores.fp64.trials > 0) out += class_row("besides, kernels of fp64", scores.fp64);
   return out + "</table>";
 }

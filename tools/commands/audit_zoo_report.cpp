@@ -33,7 +33,7 @@ std::string class_table(const Scores& scores, const Style& style) {
     if (s.trials > 0) out += score_line(fmt::format("{:>2} {}", known.number, known.what), s);
   }
   if (scores.all.trials > 0 || scores.fp64.trials == 0)
-    out += score_line("all", scores.all) + score_line("of these the unseen third", scores.unseen);
+    out += score_line("all", scores.all) + score_line("of these written last, unseen", scores.unseen);
   if (scores.fp64.trials > 0) out += score_line("besides, kernels of fp64", scores.fp64);
   return out;
 }
@@ -231,7 +231,7 @@ std::string text_of(const ZooAudit& audit, bool verbose) {
   if (!failed.empty()) out += "\nWrong:\n" + failed;
   out += equivalents();
   const std::string goals = fmt::format(
-      "want {:.0f} % found, {:.0f} % of exact class, {:.0f} % of right cause ({:.0f} % on the unseen third), at most "
+      "want {:.0f} % found, {:.0f} % of exact class, {:.0f} % of right cause ({:.0f} % of the unseen), at most "
       "{:.0f} % of findings with a wrong cause, every kernel that deceives found and named, and no correct kernel "
       "convicted",
       100 * kFoundGoal, 100 * kExactGoal, 100 * kCauseGoal, 100 * kUnseenCauseGoal, 100 * kWrongCauseGoal);
