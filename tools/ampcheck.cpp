@@ -11,6 +11,7 @@
 #include "src/freed_memory.h"
 #include "tools/choose/device_choice.h"
 #include "tools/choose/plugins.h"
+#include "tools/choose/sandbox_choice.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/library_child.h"
 #include "tools/report/foreign_file.h"
@@ -113,6 +114,7 @@ ExitCode run_apart(const AnyOptions& options, const std::string& library) {
 
 ExitCode run(int argc, char** argv) {
   simulate_gpu_as_asked();
+  sandbox_libraries_as_asked();
   if (argc > 1 && std::string_view(argv[1]) == "--worker") return worker_main(argc, argv);
   if (argc > 1 && std::string_view(argv[1]) == "--runner") return runner_main(argc, argv);
   std::optional<std::string> help;
@@ -122,6 +124,7 @@ ExitCode run(int argc, char** argv) {
     return ExitCode::passed;
   }
   const IsolationOptions isolation = isolation_of(options);
+  require_own_processes(isolation, device_of(options));
   const bool apart = device_of(options) == Device::cpu;
   if (is_child())
     become_child(isolation.timeout, apart ? describe_outside : nullptr, apart ? run_kernels_outside : nullptr);

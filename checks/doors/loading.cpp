@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "src/error.h"
+
 namespace ampcheck::checks {
 
 namespace {
@@ -12,7 +14,14 @@ LoadingHooks& hooks() {
   return all;
 }
 
+std::string& refused() {
+  static std::string why;
+  return why;
+}
+
 }  // namespace
+
+void refuse_to_open(std::string why) { refused() = std::move(why); }
 
 void watch_loading(LoadingHooks given) { hooks() = std::move(given); }
 
@@ -38,6 +47,7 @@ void run_outside(const std::string& path, Opening opening, std::vector<OpDef>& o
 
 Loading::Loading(std::string path) : path_(std::move(path)) {
   if (hooks().before) hooks().before(path_);
+  if (!refused().empty()) throw EnvironmentError("[--sandbox] got '" + path_ + "': " + refused());
 }
 
 Loading::~Loading() {

@@ -35,6 +35,8 @@ struct LoadingHooks {
   std::function<void(const std::string& path, std::vector<OpDef>& ops)> kernels = nullptr;
   bool keeps_state = false;  ///< the thread stays as the library left it: of a process that runs nothing but kernels
 };
+/// From now on no library is opened in this process: EnvironmentError with the reason. An empty one ends that.
+void refuse_to_open(std::string why);
 /// Set once, before the first load.
 void watch_loading(LoadingHooks hooks);
 /// What `outside` says, between `before` and `after`; nothing where kernels that are to run would run here.

@@ -4,6 +4,7 @@
 
 #include "tools/choose/device_choice.h"
 #include "tools/choose/option_parsing.h"
+#include "tools/choose/sandbox_choice.h"
 #include "tools/report/device_word.h"
 
 namespace ampcheck::tools {
@@ -36,11 +37,18 @@ void add_isolation_options(CLI::App* command, IsolationOptions& o, const char* w
        [&o](const std::string& t) { o.timeout = static_cast<double>(parse_count("--timeout", t, 1, 1'000'000)); });
 }
 
+void add_sandbox_option(CLI::App* command) {
+  add_flag(
+      command, "--sandbox", [] { sandbox_libraries(); },
+      "code of a library reads the system's libraries and itself alone, writes nothing, and has no network (Linux 5.13)");
+}
+
 void add_run_options(CLI::App* command, RunningOptions& o) {
   add_device_option(command, o.device);
   add_jobs_option(command, o.jobs);
   add_isolation_options(command, o,
                         "seconds that the kernel of a case may take in a worker, and loading the library (60)");
+  add_sandbox_option(command);
   add_flag(
       command, "--no-relations", [&o] { o.relations = false; },
       "judge values only; leave out the relations that must hold bit for bit");

@@ -38,7 +38,9 @@ struct RunningOptions : IsolationOptions {
 void add_device_option(CLI::App* command, Device& device);
 void add_jobs_option(CLI::App* command, int& jobs);
 void add_isolation_options(CLI::App* command, IsolationOptions& o, const char* what_ends);
-/// --device, --jobs, --isolation, --timeout, --no-relations, --as-written.
+/// --sandbox, of a command whose libraries run in processes of their own.
+void add_sandbox_option(CLI::App* command);
+/// --device, --jobs, --isolation, --timeout, --sandbox, --no-relations, --as-written.
 void add_run_options(CLI::App* command, RunningOptions& o);
 /// --lines, of a command that shows them.
 void add_lines_option(CLI::App* command, RunningOptions& o);

@@ -17,11 +17,13 @@
 #include "src/launch_notes.h"
 #include "src/parallel.h"
 #include "src/state_left.h"
+#include "tools/choose/sandbox_choice.h"
 #include "tools/workers/description.h"
 #include "tools/workers/limits.h"
 #include "tools/workers/no_memory.h"
 #include "tools/workers/runner.h"
 #include "tools/workers/runner_channel.h"
+#include "tools/workers/sandbox.h"
 #include "tools/workers/wire_bytes.h"
 #include "tools/workers/worker_channel.h"
 
@@ -260,6 +262,21 @@ std::string loaded(const std::string& library, const std::string& left, std::vec
                                     " bytes, want at most " + std::to_string(kMostMessage)));
 }
 
+/// Enters the sandbox where one is asked for, before any code of the library runs; what to answer where there is none.
+std::string sandboxed(const std::string& library) {
+  if (!libraries_are_sandboxed()) return "";
+  try {
+    enter_sandbox(library);
+    checks::refuse_to_open("");
+    return "";
+  } catch (const EnvironmentError& error) {
+    Writer out;
+    out.put(static_cast<std::uint64_t>(LoadEnd::environment_error));
+    out.put(std::string(error.what()));
+    return out.take();
+  }
+}
+
 /// `describes`: its library is unloaded at the end, as by a program of the user's.
 ExitCode answer_requests(char** argv, bool describes) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -275,10 +292,11 @@ ExitCode answer_requests(char** argv, bool describes) {
   Writer up;
   up.put(static_cast<std::uint64_t>(LoadEnd::up));
   if (!send_message(kReplies, up.take())) _exit(0);
+  const std::string no_sandbox = sandboxed(argv[2]);
   catch_faults();
   errno = 0;
   std::vector<const checks::OpDef*> ops;
-  const std::string description = loaded(argv[2], left, ops);
+  const std::string description = no_sandbox.empty() ? loaded(argv[2], left, ops) : no_sandbox;
   const pid_t self = getpid();
   if (describes)  // whoever is asked to end, the process that reports ends first
     for (const int asked : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) std::signal(asked, SIG_IGN);
