@@ -74,6 +74,10 @@ Number number_of(const std::vector<std::string>& words) {
       out.op = op;
       return op != matrix || has(words, "m8n8") ? out : Number{};
     }
+  if (words[0] == "wmma") {
+    out.op = has(words, "mma") ? wmma_product : has(words, "load") ? wmma_load : wmma_store;
+    return out;
+  }
   out.saturates = has(words, "sat");
   out.relu = has(words, "relu");
   if ((words[0] == "atom" || words[0] == "red") && has(words, "add")) out.op = atomic_add;

@@ -11,6 +11,7 @@
 
 #include "src/line_errors.h"
 #include "src/ptx/machine.h"
+#include "src/ptx/matrix_places.h"
 
 namespace ampcheck::ptx {
 
@@ -71,6 +72,11 @@ class Shades {
   void put(const Shade& shade, std::uint64_t key, std::uint64_t at, std::uint32_t bytes);
   void load_matrix(const WarpState& w, const Instruction& in);
   void add_atomically(const WarpState& w, const Instruction& in);
+  void hold_product(const WarpState& w, const Instruction& in);
+  void multiply(const WarpState& w, const Instruction& in);
+  Operand dot(std::size_t row, std::size_t column) const;
+  void hold_fragment(const WarpState& w, const Instruction& in);
+  void move_fragment(const WarpState& w, const Instruction& in);
 
   const Program& program_;
   Machine& machine_;
@@ -84,6 +90,10 @@ class Shades {
   Shade moved_[2][kLanes];
   std::uint64_t at_[kLanes] = {};
   std::uint32_t storing_ = 0;  ///< place of the store at hand
+  ProductPlaces product_;
+  std::vector<Operand> factors_[2], sums_;  ///< of the product at hand
+  std::vector<FragmentPlace> fragment_;
+  std::uint32_t fragment_bytes_ = 0;
 };
 
 }  // namespace ampcheck::ptx

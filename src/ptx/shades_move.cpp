@@ -73,8 +73,11 @@ void Shades::before(WarpState& w, const Instruction& in) {
   const Number& number = in.number_of_it;
   using enum NumberOp;
   switch (number.op) {
-    case none:
-    case product: return;
+    case none: return;
+    case product:
+    case wmma_product: return hold_product(w, in);
+    case wmma_load:
+    case wmma_store: return hold_fragment(w, in);
     case load:
     case store:
     case matrix:
@@ -141,8 +144,11 @@ void Shades::hold(const WarpState& w, const Instruction& in) {
 void Shades::after(WarpState& w, const Instruction& in) {
   using enum NumberOp;
   switch (in.number_of_it.op) {
-    case none:
     case product:
+    case wmma_product: return multiply(w, in);
+    case wmma_load:
+    case wmma_store: return move_fragment(w, in);
+    case none:
       drop(w, in.to[0], w.mask);
       drop(w, in.to[1], w.mask);
       return;

@@ -58,7 +58,7 @@ std::string row_of(const LineErrors& line, int widest) {
   if (const std::string born = born_text(line); !born.empty()) out += "  " + born;
   if (line.lost() > 0)
     out += fmt::format("  takes half of the digits of {} stored number{} ({})", grouped(line.lost()),
-                       plural(line.lost()), line.lost_words());
+                       line.lost() == 1 ? "" : "s", line.lost_words());
   out.erase(out.find_last_not_of(' ') + 1);
   return out + "\n";
 }

@@ -118,6 +118,41 @@ TEST(Lines, TheShadowFollowsWhatCarriesANumber) {
   EXPECT_EQ(line(pair, 4).local, 0);
 }
 
+/// Sums of a product of matrices in halves overflow, in floats they do not.
+TEST(Lines, AProductOfMatricesIsFollowed) {
+  const auto product = [](const std::string& sum, int registers) {
+    const auto list = [](int first, int count) {
+      std::string out = "{";
+      for (int i = 0; i < count; ++i) out += (i == 0 ? "%r" : ",%r") + std::to_string(first + i);
+      return out + "}";
+    };
+    const std::string c = list(16, registers), d = list(24, registers);
+    std::string zeros;
+    for (int i = 0; i < registers; ++i) zeros += "mov.b32 %r" + std::to_string(16 + i) + ", 0;\n";
+    return ".loc 1 2 1\n" + zeros + "wmma.load.a.sync.aligned.row.m16n16k16.global.f16 " + list(0, 8) +
+           ", [%a], 16;\nwmma.load.b.sync.aligned.row.m16n16k16.global.f16 " + list(8, 8) +
+           ", [%a], 16;\n.loc 1 3 1\nwmma.mma.sync.aligned.row.row.m16n16k16." + sum + "." + sum + " " + d + ", " +
+           list(0, 8) + ", " + list(8, 8) + ", " + c + ";\n.loc 1 4 1\nwmma.store.d.sync.aligned.row.m16n16k16.global." +
+           sum + " [%b], " + d + ", 16;\n";
+  };
+  const auto run = [&](const std::string& text) {
+    Shape shape;
+    shape.block = 32;
+    shape.follow = true;
+    const std::vector<std::uint32_t> a(128, 0x54005400u);  // 64
+    return run_text(kernel_text(text, ".file 1 \"k.cu\"\n"), a, 256, shape);
+  };
+  const Ran halves = run(product("f16", 4)), singles = run(product("f32", 8));
+  EXPECT_EQ(halves.findings() + singles.findings(), 0) << halves.text() << singles.text();
+  EXPECT_EQ(line(halves, 3).results, 256);
+  EXPECT_EQ(line(halves, 3).infinities, 256);
+  EXPECT_EQ(line(halves, 3).lost(), 256);
+  EXPECT_STREQ(line(halves, 3).lost_words(), "overflow");
+  EXPECT_EQ(line(singles, 3).infinities + lost(singles), 0);
+  EXPECT_EQ(line(singles, 3).carried, 0);
+  EXPECT_EQ(singles.f(5), 65536.0f);
+}
+
 TEST(Lines, NothingIsFollowedUnlessAsked) {
   const Ran ran = run_text(kernel_text(load + "mov.f32 %f9, %f0;\n" + store, ".file 1 \"k.cu\"\n"), bits_of(1, 1), 64, {});
   EXPECT_TRUE(ran.outcome.lines.empty());
