@@ -22,8 +22,8 @@ constexpr int kMost = 32 * 16;  ///< elements of a matrix
 /// A matrix in registers.
 struct Fragment {
   int rows = 16, columns = 16;
-  int bits = 16;        ///< of an element
-  bool by_row = true;   ///< in memory
+  int bits = 16;       ///< of an element
+  bool by_row = true;  ///< in memory
   int registers = 4;
   int per_register() const { return 32 / bits; }
   int per_lane() const { return rows * columns / kLanes; }
@@ -165,7 +165,8 @@ void multiply(Warp& w, const Instruction& in) {
   const auto k = static_cast<std::size_t>(plan.a.columns);
   std::array<std::uint32_t, 16> column = {};
   for (int n = 0; n < plan.b.columns; ++n) {
-    for (std::size_t i = 0; i < k; ++i) column[i] = b[i * static_cast<std::size_t>(plan.b.columns) + static_cast<std::size_t>(n)];
+    for (std::size_t i = 0; i < k; ++i)
+      column[i] = b[i * static_cast<std::size_t>(plan.b.columns) + static_cast<std::size_t>(n)];
     for (int m = 0; m < plan.a.rows; ++m) {
       const auto at = static_cast<std::size_t>(m * plan.d.columns + n);
       const std::uint32_t* const row = &a[static_cast<std::size_t>(m) * k];
@@ -259,8 +260,9 @@ bool take_types(Words& words, Type& td, Type& ta, Type& tb, Type& tc) {
     return false;
   }
   const bool whole = whole_type(ta);
-  return factor_type(ta) && (whole ? whole_type(tb) && td.is("s32") && tc.is("s32")
-                                   : ta.word == tb.word && sum_type(td) && sum_type(tc) && !td.is("s32") && !tc.is("s32"));
+  return factor_type(ta) &&
+         (whole ? whole_type(tb) && td.is("s32") && tc.is("s32")
+                : ta.word == tb.word && sum_type(td) && sum_type(tc) && !td.is("s32") && !tc.is("s32"));
 }
 
 bool product(Decoder& d, Instruction& in, Words& words, const Shape& shape) {
@@ -370,7 +372,8 @@ bool decode_wmma(Decoder& d, Instruction& in) {
   const bool known = shape != nullptr && (load_or_store(d, in, words, *shape) || product(d, in, words, *shape));
   if (!known || !words.left().empty())
     d.fail("got '" + d.statement().text() +
-           "', which device ptx does not run, want m16n16k16, m8n32k16, m32n8k16 or m16n16k8 of f16, bf16, tf32, s8 or u8");
+           "', which device ptx does not run, want m16n16k16, m8n32k16, m32n8k16 or m16n16k8 of f16, bf16, tf32, s8 or "
+           "u8");
   in.flow = Flow::warp;
   in.from[3] = d.mask_constant(kAll);
   return true;

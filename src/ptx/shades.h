@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Beside each float of a launch a number in fp64 that follows the same operations without their rounding: so each source
-// line shows what its own roundings do, and what has come together before. A shade counts while its float has the bits
-// it was made with; whatever takes a float apart as a whole number begins anew.
+// Beside each float of a launch a number in fp64 that follows the same operations without their rounding: so each
+// source line shows what its own roundings do, and what has come together before. A shade counts while its float has
+// the bits it was made with; whatever takes a float apart as a whole number begins anew.
 #pragma once
 
 #include <array>
@@ -32,10 +32,10 @@ class Shades {
  private:
   struct Shade {
     double value = 0;
-    std::uint64_t bits = 0;                         ///< of the float that it belongs to
-    std::uint32_t origin = kNone;                   ///< place that took most digits
-    std::int16_t lost = 0;                          ///< how many bits it took
-    NumberFormat format = NumberFormat::none;       ///< none: no shade
+    std::uint64_t bits = 0;                    ///< of the float that it belongs to
+    std::uint32_t origin = kNone;              ///< place that took most digits
+    std::int16_t lost = 0;                     ///< how many bits it took
+    NumberFormat format = NumberFormat::none;  ///< none: no shade
     LineErrors::Why why = LineErrors::Why::rounding;
   };
   /// The shades of a register: of its lower and upper half, or of the whole in the first.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shades of matrices: a product's shade is the sum of its terms' shades, and its own error what the tensor core makes of
-// the terms that it has.
+// Shades of matrices: a product's shade is the sum of its terms' shades, and its own error what the tensor core makes
+// of the terms that it has.
 #include <algorithm>
 #include <cmath>
 
@@ -46,7 +46,8 @@ void Shades::multiply(const WarpState& w, const Instruction& in) {
   rounding.number_of_it = {.op = NumberOp::convert, .result = product_.sum, .operand = product_.sum};
   for (std::size_t i = 0; i < product_.d.size(); ++i) {
     const MatrixPlace& place = product_.d[i];
-    const Operand from[3] = {dot(i / static_cast<std::size_t>(product_.n), i % static_cast<std::size_t>(product_.n)), {}, {}};
+    const Operand from[3] = {
+        dot(i / static_cast<std::size_t>(product_.n), i % static_cast<std::size_t>(product_.n)), {}, {}};
     const Operand result = read(w, place.slot, product_.sum, place.part, place.lane);
     Shade shade = settle(rounding, result.real, from, 1);
     shade.bits = result.shade.bits;
