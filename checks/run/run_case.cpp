@@ -160,7 +160,7 @@ void add_facts(std::vector<CheckResult>& checks) {
                         : fact.kind == Kind::born
                             ? check.code == Code::ac102 || check.code == Code::ac103 || check.code == Code::ac203
                         : fact.kind == Kind::lost ? is_wrong_number(check.code)
-                            : is_contract_departure(check.code) || check.code == Code::ac101;
+                                                  : is_contract_departure(check.code) || check.code == Code::ac101;
       if (fits) check.cause += (check.cause.empty() ? "" : "; ") + fact.text;
     }
   }

@@ -117,20 +117,20 @@ struct AmpcheckExtent {
     (blocks, function, threads, shared, flags))
 
 /// What fails, and says why: a library that has it can be loaded.
-#define AMPCHECK_CUDA_REFUSED(X)                                                                                       \
-  X(int, cudaLaunchCooperativeKernel, launch_cooperative,                                                              \
-    (const void* function, AmpcheckExtent grid, AmpcheckExtent block, void** arguments, size_t shared, void* stream),  \
-    (function, grid, block, arguments, shared, stream))                                                                \
-  X(int, cudaStreamBeginCapture, begin_capture, (void* stream, int mode), (stream, mode))                              \
-  X(int, cudaStreamEndCapture, end_capture, (void* stream, void** graph), (stream, graph))                             \
-  X(int, cudaStreamIsCapturing, is_capturing, (void* stream, int* status), (stream, status))                           \
-  X(int, cudaGraphCreate, create_graph, (void** graph, unsigned flags), (graph, flags))                                \
-  X(int, cudaGraphInstantiate, instantiate_graph, (void** out, void* graph, unsigned long long flags),                 \
-    (out, graph, flags))                                                                                               \
-  X(int, cudaGraphInstantiateWithFlags, instantiate_graph_flagged,                                                     \
-    (void** out, void* graph, unsigned long long flags), (out, graph, flags))                                          \
-  X(int, cudaGraphLaunch, launch_graph, (void* graph, void* stream), (graph, stream))                                  \
-  X(int, cudaGraphDestroy, destroy_graph, (void* graph), (graph))                                                      \
+#define AMPCHECK_CUDA_REFUSED(X)                                                                                      \
+  X(int, cudaLaunchCooperativeKernel, launch_cooperative,                                                             \
+    (const void* function, AmpcheckExtent grid, AmpcheckExtent block, void** arguments, size_t shared, void* stream), \
+    (function, grid, block, arguments, shared, stream))                                                               \
+  X(int, cudaStreamBeginCapture, begin_capture, (void* stream, int mode), (stream, mode))                             \
+  X(int, cudaStreamEndCapture, end_capture, (void* stream, void** graph), (stream, graph))                            \
+  X(int, cudaStreamIsCapturing, is_capturing, (void* stream, int* status), (stream, status))                          \
+  X(int, cudaGraphCreate, create_graph, (void** graph, unsigned flags), (graph, flags))                               \
+  X(int, cudaGraphInstantiate, instantiate_graph, (void** out, void* graph, unsigned long long flags),                \
+    (out, graph, flags))                                                                                              \
+  X(int, cudaGraphInstantiateWithFlags, instantiate_graph_flagged,                                                    \
+    (void** out, void* graph, unsigned long long flags), (out, graph, flags))                                         \
+  X(int, cudaGraphLaunch, launch_graph, (void* graph, void* stream), (graph, stream))                                 \
+  X(int, cudaGraphDestroy, destroy_graph, (void* graph), (graph))                                                     \
   X(int, cudaGraphExecDestroy, destroy_launchable, (void* graph), (graph))
 
 #define AMPCHECK_CUDA_CALLS(X)   \

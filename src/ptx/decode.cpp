@@ -383,8 +383,7 @@ void Decoder::one(const Statement& statement, Instruction& in) {
   const auto keep_guard = [&] { in.guard_negated = statement.guard_negated; };
   for (const auto decode_part :
        {&decode_move, &decode_memory, &decode_integer, &decode_float, &decode_half, &decode_compare, &decode_convert,
-        &decode_bits, &decode_warp, &decode_atomic, &decode_matrix, &decode_wmma,
-        &decode_flow})
+        &decode_bits, &decode_warp, &decode_atomic, &decode_matrix, &decode_wmma, &decode_flow})
     if (decode_part(*this, in)) return keep_guard();
   fail("got unknown instruction '" + statement.text() +
        "', want one of PTX that device ptx runs (ampcheck explain gpu-kernels)");

@@ -5,6 +5,7 @@
 
 #include "src/ptx/decode.h"
 #include "src/ptx/machine.h"
+#include "src/ptx/matrix_places.h"
 #include "src/ptx/tensor_core_of.h"
 
 namespace ampcheck::ptx {
@@ -182,7 +183,55 @@ int take_shape(Words& words) {
   return 0;
 }
 
+NumberFormat number_format_of(core::Input input) {
+  switch (input) {
+    case core::Input::fp16: return NumberFormat::half;
+    case core::Input::bf16: return NumberFormat::bfloat;
+    case core::Input::tf32: return NumberFormat::single;
+    default: return NumberFormat::none;
+  }
+}
+
 }  // namespace
+
+ProductPlaces mma_places(const Program& program, const Instruction& in) {
+  const Plan plan = plan_of(in.number);
+  ProductPlaces out;
+  out.factor = number_format_of(plan.instruction.a);
+  if (plan.whole || plan.bits < 16 || out.factor == NumberFormat::none) return out;
+  out.m = kRows;
+  out.n = kColumns;
+  out.k = plan.k;
+  if (plan.half_result) out.sum = NumberFormat::half;
+  const int per = 32 / plan.bits, groups = plan.k / (4 * per), results = plan.half_result ? 2 : 4;
+  const std::uint32_t* const extra = &program.extra[in.more];
+  const Places places{extra, extra + results, extra + results + 2 * groups, extra + results + 3 * groups};
+  const auto size = [](int rows, int columns) { return static_cast<std::size_t>(rows * columns); };
+  out.a.resize(size(kRows, plan.k));
+  out.b.resize(size(plan.k, kColumns));
+  out.c.resize(size(kRows, kColumns));
+  out.d.resize(size(kRows, kColumns));
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const int row = lane / 4, first = lane % 4 * per;
+    const auto at = [&](std::uint32_t slot, int part) {
+      return MatrixPlace{slot, static_cast<std::uint8_t>(lane), static_cast<std::uint8_t>(part)};
+    };
+    for (int g = 0; g < groups; ++g)
+      for (int j = 0; j < per; ++j) {
+        const int k = 4 * per * g + first + j;
+        out.a[size(row, plan.k) + static_cast<std::size_t>(k)] = at(places.a[2 * g], j);
+        out.a[size(row + 8, plan.k) + static_cast<std::size_t>(k)] = at(places.a[2 * g + 1], j);
+        out.b[size(k, kColumns) + static_cast<std::size_t>(row)] = at(places.b[g], j);
+      }
+    for (int i = 0; i < 4; ++i) {
+      const std::size_t element = size(row + 8 * (i / 2), kColumns) + static_cast<std::size_t>(2 * (lane % 4) + i % 2);
+      const int r = plan.half_result ? i / 2 : i, part = plan.half_result ? i % 2 : 0;
+      out.c[element] = at(places.c[r], part);
+      out.d[element] = at(places.d[r], part);
+    }
+  }
+  return out;
+}
 
 bool decode_matrix(Decoder& d, Instruction& in) {
   if (d.statement().words[0] != "mma") return false;

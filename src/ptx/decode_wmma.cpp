@@ -7,6 +7,7 @@
 
 #include "src/ptx/decode.h"
 #include "src/ptx/machine.h"
+#include "src/ptx/matrix_places.h"
 #include "src/ptx/tensor_core_of.h"
 #include "src/tensor_core/instruction.h"
 
@@ -18,11 +19,11 @@ namespace core = tensor_core;
 
 constexpr int kMost = 32 * 16;  ///< elements of a matrix
 
-/// A matrix in registers: in Instruction::number for loads and stores.
+/// A matrix in registers.
 struct Fragment {
   int rows = 16, columns = 16;
-  int bits = 16;        ///< of an element
-  bool by_row = true;   ///< in memory
+  int bits = 16;       ///< of an element
+  bool by_row = true;  ///< in memory
   int registers = 4;
   int per_register() const { return 32 / bits; }
   int per_lane() const { return rows * columns / kLanes; }
@@ -67,7 +68,7 @@ std::uint64_t place(const Warp& w, const Instruction& in, const Fragment& f, int
   return f.by_row ? row * stride + column : column * stride + row;
 }
 
-/// target: where in Program::extra the shape stands.
+/// Of a load or a store: the shape stands in Program::extra in front of the registers.
 Fragment shape_of(const Warp& w, const Instruction& in, const std::uint32_t*& slots) {
   const std::uint32_t* const extra = &w.machine->program().extra[in.more];
   slots = extra + 2;
@@ -164,7 +165,8 @@ void multiply(Warp& w, const Instruction& in) {
   const auto k = static_cast<std::size_t>(plan.a.columns);
   std::array<std::uint32_t, 16> column = {};
   for (int n = 0; n < plan.b.columns; ++n) {
-    for (std::size_t i = 0; i < k; ++i) column[i] = b[i * static_cast<std::size_t>(plan.b.columns) + static_cast<std::size_t>(n)];
+    for (std::size_t i = 0; i < k; ++i)
+      column[i] = b[i * static_cast<std::size_t>(plan.b.columns) + static_cast<std::size_t>(n)];
     for (int m = 0; m < plan.a.rows; ++m) {
       const auto at = static_cast<std::size_t>(m * plan.d.columns + n);
       const std::uint32_t* const row = &a[static_cast<std::size_t>(m) * k];
@@ -258,8 +260,9 @@ bool take_types(Words& words, Type& td, Type& ta, Type& tb, Type& tc) {
     return false;
   }
   const bool whole = whole_type(ta);
-  return factor_type(ta) && (whole ? whole_type(tb) && td.is("s32") && tc.is("s32")
-                                   : ta.word == tb.word && sum_type(td) && sum_type(tc) && !td.is("s32") && !tc.is("s32"));
+  return factor_type(ta) &&
+         (whole ? whole_type(tb) && td.is("s32") && tc.is("s32")
+                : ta.word == tb.word && sum_type(td) && sum_type(tc) && !td.is("s32") && !tc.is("s32"));
 }
 
 bool product(Decoder& d, Instruction& in, Words& words, const Shape& shape) {
@@ -304,7 +307,61 @@ bool product(Decoder& d, Instruction& in, Words& words, const Shape& shape) {
   return true;
 }
 
+NumberFormat number_format_of(core::Input input) {
+  return input == core::Input::fp16   ? NumberFormat::half
+         : input == core::Input::bf16 ? NumberFormat::bfloat
+                                      : NumberFormat::single;
+}
+
+/// Element i of a matrix in its registers.
+std::vector<MatrixPlace> places_of(const Fragment& f, const std::uint32_t* slots) {
+  std::vector<MatrixPlace> out;
+  for (int i = 0; i < f.rows * f.columns; ++i) {
+    const int e = i % f.per_lane();
+    out.push_back({slots[e / f.per_register()], static_cast<std::uint8_t>(i / f.per_lane()),
+                   static_cast<std::uint8_t>(e % f.per_register())});
+  }
+  return out;
+}
+
 }  // namespace
+
+ProductPlaces wmma_places(const Program& program, const Instruction& in) {
+  const std::uint32_t* const extra = &program.extra[in.more];
+  const Plan plan = plan_of(extra);
+  ProductPlaces out;
+  if (plan.whole) return out;
+  out.m = plan.d.rows;
+  out.n = plan.d.columns;
+  out.k = plan.a.columns;
+  out.factor = number_format_of(plan.instruction.a);
+  if (plan.instruction.output == core::Output::fp16) out.sum = NumberFormat::half;
+  const std::uint32_t* slots = extra + kPlanWords;
+  for (const auto& [fragment, to] : {std::pair(&plan.d, &out.d), std::pair(&plan.a, &out.a), std::pair(&plan.b, &out.b),
+                                     std::pair(&plan.c, &out.c)}) {
+    *to = places_of(*fragment, slots);
+    slots += fragment->registers;
+  }
+  return out;
+}
+
+std::vector<FragmentPlace> fragment_places(const Warp& w, const Instruction& in, std::uint32_t& bytes) {
+  const std::uint32_t* slots = nullptr;
+  const Fragment f = shape_of(w, in, slots);
+  bytes = static_cast<std::uint32_t>(f.bits / 8);
+  std::vector<FragmentPlace> out;
+  const int n = f.per_lane(), per = f.per_register();
+  for (int lane = 0; lane < kLanes; ++lane)
+    for (int e = 0; e < f.registers * per; ++e) {
+      FragmentPlace one;
+      one.slot = slots[e / per];
+      one.lane = static_cast<std::uint8_t>(lane);
+      one.part = static_cast<std::uint8_t>(e % per);
+      one.address = address_of(w, in, lane) + place(w, in, f, lane, lane * n + e % n) * bytes;
+      out.push_back(one);
+    }
+  return out;
+}
 
 bool decode_wmma(Decoder& d, Instruction& in) {
   if (d.statement().words[0] != "wmma") return false;
@@ -315,7 +372,8 @@ bool decode_wmma(Decoder& d, Instruction& in) {
   const bool known = shape != nullptr && (load_or_store(d, in, words, *shape) || product(d, in, words, *shape));
   if (!known || !words.left().empty())
     d.fail("got '" + d.statement().text() +
-           "', which device ptx does not run, want m16n16k16, m8n32k16, m32n8k16 or m16n16k8 of f16, bf16, tf32, s8 or u8");
+           "', which device ptx does not run, want m16n16k16, m8n32k16, m32n8k16 or m16n16k8 of f16, bf16, tf32, s8 or "
+           "u8");
   in.flow = Flow::warp;
   in.from[3] = d.mask_constant(kAll);
   return true;

@@ -17,31 +17,31 @@ constexpr int kThreads = 1024, kMostBlocks = 2147483647, kShared = 48 * 1024, kR
 struct Named {
   int attribute, value;
 };
-constexpr Named kAttributes[] = {{1, kThreads},             // threads of a block
-                                 {2, kThreads},             // of its x, y and z
+constexpr Named kAttributes[] = {{1, kThreads},  // threads of a block
+                                 {2, kThreads},  // of its x, y and z
                                  {3, kThreads},
                                  {4, 64},
-                                 {5, kMostBlocks},          // blocks of a grid, x, y and z
+                                 {5, kMostBlocks},  // blocks of a grid, x, y and z
                                  {6, 65535},
                                  {7, 65535},
-                                 {8, kShared},              // shared memory of a block
+                                 {8, kShared},  // shared memory of a block
                                  {9, kConstants},
-                                 {10, 32},                  // lanes of a warp
-                                 {11, kMostBlocks},         // pitch
-                                 {12, kRegisters},          // of a block
+                                 {10, 32},           // lanes of a warp
+                                 {11, kMostBlocks},  // pitch
+                                 {12, kRegisters},   // of a block
                                  {16, kProcessors},
-                                 {31, 1},                   // kernels at a time
+                                 {31, 1},  // kernels at a time
                                  {38, kCache},
                                  {39, kThreadsOfProcessor},
-                                 {41, 1},                   // one address space
-                                 {75, 8},                   // compute capability
+                                 {41, 1},  // one address space
+                                 {75, 8},  // compute capability
                                  {76, 0},
                                  {81, kSharedOfProcessor},
-                                 {82, kRegisters},          // of a multiprocessor
-                                 {83, 1},                   // managed memory
-                                 {97, kSharedAsked},        // of a block that asks for it
+                                 {82, kRegisters},    // of a multiprocessor
+                                 {83, 1},             // managed memory
+                                 {97, kSharedAsked},  // of a block that asks for it
                                  {106, kBlocksOfProcessor},
-                                 {115, 1}};                 // memory in the order of streams
+                                 {115, 1}};  // memory in the order of streams
 
 /// Where the fields of cudaDeviceProp lie. Up to the compute capability all layouts agree.
 struct Places {
@@ -50,9 +50,18 @@ struct Places {
       registers_of_processor, managed, shared_asked;
 };
 constexpr Places places_of(PropertyLayout layout) {
-  return layout == PropertyLayout::of_13 ? Places{1008, 384, 560, 588, 596, 604, 624, 632, 636, 672}
-                                         : Places{layout == PropertyLayout::of_12 ? std::size_t{1032} : std::size_t{704},
-                                                  388, 576, 604, 616, 624, 640, 648, 652, 696};
+  return layout == PropertyLayout::of_13
+             ? Places{1008, 384, 560, 588, 596, 604, 624, 632, 636, 672}
+             : Places{layout == PropertyLayout::of_12 ? std::size_t{1032} : std::size_t{704},
+                      388,
+                      576,
+                      604,
+                      616,
+                      624,
+                      640,
+                      648,
+                      652,
+                      696};
 }
 
 }  // namespace

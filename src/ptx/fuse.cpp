@@ -83,7 +83,8 @@ class Fuser {
     };
     if (!s.operands.empty()) add(add, s.operands[0]);
     std::erase_if(products_, [&](const auto& product) {
-      return written.contains(product.first) || (product.second.a.kind == Operand::Kind::name && written.contains(product.second.a.name)) ||
+      return written.contains(product.first) ||
+             (product.second.a.kind == Operand::Kind::name && written.contains(product.second.a.name)) ||
              (product.second.b.kind == Operand::Kind::name && written.contains(product.second.b.name));
     });
   }

@@ -243,7 +243,9 @@ int symbol_address(void** out, const void* symbol) {
 
 int refused(const char* what) { return said(gpu().refuse(CudaError::not_supported, std::string(what))); }
 int launch_cooperative(const void*, Extent, Extent, void**, std::size_t, void*) {
-  return refused("got a cooperative launch, want an ordinary one: blocks run one after the other, so none can wait for all others");
+  return refused(
+      "got a cooperative launch, want an ordinary one: blocks run one after the other, so none can wait for all "
+      "others");
 }
 constexpr const char* kGraphs = "got a CUDA graph, want its launches without one";
 int begin_capture(void*, int) { return refused(kGraphs); }

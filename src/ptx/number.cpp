@@ -13,15 +13,14 @@ namespace {
 using enum NumberOp;
 
 constexpr std::pair<const char*, NumberOp> kArithmetic[] = {
-    {"add", add},     {"sub", sub},         {"mul", mul},         {"div", div}, {"fma", fma},
-    {"mad", fma},     {"min", minimum},     {"max", maximum},     {"neg", neg}, {"abs", NumberOp::abs},
-    {"sqrt", sqrt},   {"rcp", rcp},         {"rsqrt", rsqrt},     {"ex2", ex2}, {"lg2", lg2},
-    {"sin", sin},     {"cos", cos},         {"tanh", tanh},       {"cvt", convert},
-    {"copysign", NumberOp::copysign}};
+    {"add", add},   {"sub", sub},     {"mul", mul},     {"div", div},     {"fma", fma},
+    {"mad", fma},   {"min", minimum}, {"max", maximum}, {"neg", neg},     {"abs", NumberOp::abs},
+    {"sqrt", sqrt}, {"rcp", rcp},     {"rsqrt", rsqrt}, {"ex2", ex2},     {"lg2", lg2},
+    {"sin", sin},   {"cos", cos},     {"tanh", tanh},   {"cvt", convert}, {"copysign", NumberOp::copysign}};
 
 /// What only carries values from one place to another.
-constexpr std::pair<const char*, NumberOp> kCarriers[] = {{"mov", move},    {"selp", choose}, {"shfl", shuffle},
-                                                          {"ld", load},     {"ldu", load},    {"st", store},
+constexpr std::pair<const char*, NumberOp> kCarriers[] = {{"mov", move},        {"selp", choose}, {"shfl", shuffle},
+                                                          {"ld", load},         {"ldu", load},    {"st", store},
                                                           {"ldmatrix", matrix}, {"mma", product}};
 
 bool has(const std::vector<std::string>& words, const char* word) {
@@ -30,7 +29,7 @@ bool has(const std::vector<std::string>& words, const char* word) {
 
 NumberFormat format_of(const std::string& word, bool& pair) {
   constexpr std::pair<const char*, NumberFormat> kFormats[] = {
-      {"f32", NumberFormat::single}, {"f16", NumberFormat::half},     {"f16x2", NumberFormat::half},
+      {"f32", NumberFormat::single}, {"f16", NumberFormat::half},    {"f16x2", NumberFormat::half},
       {"f64", NumberFormat::wide},   {"bf16", NumberFormat::bfloat}, {"bf16x2", NumberFormat::bfloat}};
   for (const auto& [name, format] : kFormats)
     if (word == name) {
@@ -74,6 +73,10 @@ Number number_of(const std::vector<std::string>& words) {
       out.op = op;
       return op != matrix || has(words, "m8n8") ? out : Number{};
     }
+  if (words[0] == "wmma") {
+    out.op = has(words, "mma") ? wmma_product : has(words, "load") ? wmma_load : wmma_store;
+    return out;
+  }
   out.saturates = has(words, "sat");
   out.relu = has(words, "relu");
   if ((words[0] == "atom" || words[0] == "red") && has(words, "add")) out.op = atomic_add;

@@ -39,8 +39,11 @@ enum class NumberOp : std::uint8_t {
   load,
   store,
   atomic_add,
-  matrix,  ///< a fragment by ldmatrix
-  product  ///< of fragments
+  matrix,   ///< a fragment by ldmatrix
+  product,  ///< mma
+  wmma_load,
+  wmma_store,
+  wmma_product
 };
 
 enum class NumberFormat : std::uint8_t { none, single, half, bfloat, wide };

@@ -101,7 +101,8 @@ void Machine::fact_lost(const std::vector<LineErrors>& lines) {
   for (const LineErrors& line : lines)
     if (line.lost() > 0 && ++shown <= kShown)
       text += (text.empty() ? "" : ", ") + line.place + " (" + line.lost_words() + ")";
-  if (!text.empty()) facts_.push_back({LaunchFact::Kind::lost, "", "numbers lose half of their digits or more at " + text});
+  if (!text.empty())
+    facts_.push_back({LaunchFact::Kind::lost, "", "numbers lose half of their digits or more at " + text});
 }
 
 /// Where stores to a tensor stand that leave a part of it. No finding by itself: the tensor may have gaps.

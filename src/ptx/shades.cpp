@@ -127,20 +127,18 @@ Shades::Shade Shades::settle(const Instruction& in, double got, const Operand* f
     out = n == 2 && from[0].real != got && from[1].real == got ? from[1].shade : from[0].shade;
   } else {
     exact = treated(number, computed(number.op, from[0].real, from[1].real, from[2].real));
-    out.value =
-        treated(number, computed(number.op, from[0].shade.value, from[1].shade.value, from[2].shade.value));
+    out.value = treated(number, computed(number.op, from[0].shade.value, from[1].shade.value, from[2].shade.value));
   }
   count(line, in, got, exact, from, n);
   const double carried = apart(got, out.value);
   line.carried = std::max(line.carried, carried);
   if (carried != 0 && out.value != 0)
     line.carried_ulp =
-        std::max(line.carried_ulp, std::isfinite(got) ? std::fabs(got - out.value) / ulp_of(number.result, out.value)
-                                                      : kInfinity);
+        std::max(line.carried_ulp,
+                 std::isfinite(got) ? std::fabs(got - out.value) / ulp_of(number.result, out.value) : kInfinity);
   if (chooses(number.op)) return out;
   std::int64_t cancelled = 0;
-  const bool with_errors =
-      std::any_of(from, from + n, [](const Operand& o) { return o.real != o.shade.value; });
+  const bool with_errors = std::any_of(from, from + n, [](const Operand& o) { return o.real != o.shade.value; });
   if (sums(number.op) && with_errors && std::isfinite(exact)) {
     const bool fused = fuses(number.op);
     const double a = std::fabs(fused ? from[0].real * from[1].real : from[0].real),
@@ -154,8 +152,7 @@ Shades::Shade Shades::settle(const Instruction& in, double got, const Operand* f
 }
 
 /// What one operation does to the numbers that it has.
-void Shades::count(LineErrors& line, const Instruction& in, double got, double exact, const Operand* from,
-                   unsigned n) {
+void Shades::count(LineErrors& line, const Instruction& in, double got, double exact, const Operand* from, unsigned n) {
   const NumberFormat format = in.number_of_it.result;
   if (format == NumberFormat::wide) return;  // the shadow is no better
   const double least = std::ldexp(1.0, facts_of(format).least_exponent);
@@ -185,7 +182,8 @@ void Shades::blame(Shade& out, const Instruction& in, double got, double exact, 
   const Number& number = in.number_of_it;
   double most = -1, before = std::ldexp(1.0, -facts_of(number.operand).digits);
   for (unsigned i = 0; i < n; ++i) {
-    const double error = std::fabs(from[i].real - from[i].shade.value), share = apart(from[i].real, from[i].shade.value);
+    const double error = std::fabs(from[i].real - from[i].shade.value),
+                 share = apart(from[i].real, from[i].shade.value);
     double weight = share;
     if (sums(number.op) && std::isfinite(error))
       weight = fuses(number.op) && i < 2 ? error * std::fabs(from[1 - i].real) : error;
@@ -205,10 +203,10 @@ void Shades::blame(Shade& out, const Instruction& in, double got, double exact, 
   out.lost = bits;
   const double least = std::ldexp(1.0, facts_of(number.result).least_exponent);
   using Why = LineErrors::Why;
-  out.why = !std::isfinite(got)                          ? Why::overflow
-            : got != exact && std::fabs(exact) < least   ? Why::underflow
-            : cancelled > 0                              ? Why::cancellation
-                                                         : Why::rounding;
+  out.why = !std::isfinite(got)                        ? Why::overflow
+            : got != exact && std::fabs(exact) < least ? Why::underflow
+            : cancelled > 0                            ? Why::cancellation
+                                                       : Why::rounding;
 }
 
 std::vector<LineErrors> Shades::lines(const std::string& kernel) const {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Beside each float of a launch a number in fp64 that follows the same operations without their rounding: so each source
-// line shows what its own roundings do, and what has come together before. A shade counts while its float has the bits
-// it was made with; whatever takes a float apart as a whole number begins anew.
+// Beside each float of a launch a number in fp64 that follows the same operations without their rounding: so each
+// source line shows what its own roundings do, and what has come together before. A shade counts while its float has
+// the bits it was made with; whatever takes a float apart as a whole number begins anew.
 #pragma once
 
 #include <array>
@@ -11,6 +11,7 @@
 
 #include "src/line_errors.h"
 #include "src/ptx/machine.h"
+#include "src/ptx/matrix_places.h"
 
 namespace ampcheck::ptx {
 
@@ -31,10 +32,10 @@ class Shades {
  private:
   struct Shade {
     double value = 0;
-    std::uint64_t bits = 0;                         ///< of the float that it belongs to
-    std::uint32_t origin = kNone;                   ///< place that took most digits
-    std::int16_t lost = 0;                          ///< how many bits it took
-    NumberFormat format = NumberFormat::none;       ///< none: no shade
+    std::uint64_t bits = 0;                    ///< of the float that it belongs to
+    std::uint32_t origin = kNone;              ///< place that took most digits
+    std::int16_t lost = 0;                     ///< how many bits it took
+    NumberFormat format = NumberFormat::none;  ///< none: no shade
     LineErrors::Why why = LineErrors::Why::rounding;
   };
   /// The shades of a register: of its lower and upper half, or of the whole in the first.
@@ -71,6 +72,11 @@ class Shades {
   void put(const Shade& shade, std::uint64_t key, std::uint64_t at, std::uint32_t bytes);
   void load_matrix(const WarpState& w, const Instruction& in);
   void add_atomically(const WarpState& w, const Instruction& in);
+  void hold_product(const WarpState& w, const Instruction& in);
+  void multiply(const WarpState& w, const Instruction& in);
+  Operand dot(std::size_t row, std::size_t column) const;
+  void hold_fragment(const WarpState& w, const Instruction& in);
+  void move_fragment(const WarpState& w, const Instruction& in);
 
   const Program& program_;
   Machine& machine_;
@@ -84,6 +90,10 @@ class Shades {
   Shade moved_[2][kLanes];
   std::uint64_t at_[kLanes] = {};
   std::uint32_t storing_ = 0;  ///< place of the store at hand
+  ProductPlaces product_;
+  std::vector<Operand> factors_[2], sums_;  ///< of the product at hand
+  std::vector<FragmentPlace> fragment_;
+  std::uint32_t fragment_bytes_ = 0;
 };
 
 }  // namespace ampcheck::ptx

@@ -73,8 +73,11 @@ void Shades::before(WarpState& w, const Instruction& in) {
   const Number& number = in.number_of_it;
   using enum NumberOp;
   switch (number.op) {
-    case none:
-    case product: return;
+    case none: return;
+    case product:
+    case wmma_product: return hold_product(w, in);
+    case wmma_load:
+    case wmma_store: return hold_fragment(w, in);
     case load:
     case store:
     case matrix:
@@ -108,8 +111,8 @@ void Shades::before(WarpState& w, const Instruction& in) {
     const auto lane = static_cast<unsigned>(std::countr_zero(rest));
     for (unsigned part = 0; part < parts; ++part)
       for (unsigned k = 0; k < n; ++k)  // cvt of two floats: the first goes to the upper half
-        from_[k][part][lane] =
-            packs ? read(w, in.from[1 - part], number.operand, 0, lane) : read(w, in.from[k], number.operand, part, lane);
+        from_[k][part][lane] = packs ? read(w, in.from[1 - part], number.operand, 0, lane)
+                                     : read(w, in.from[k], number.operand, part, lane);
   }
 }
 
@@ -118,8 +121,7 @@ void Shades::hold(const WarpState& w, const Instruction& in) {
   const NumberOp op = in.number_of_it.op;
   const auto take = [&](int lane, Slot slot, int from) {
     const Lanes* const lanes = slot == kNone ? nullptr : known(w, slot);
-    for (unsigned part = 0; part < 2; ++part)
-      moved_[part][lane] = lanes == nullptr ? Shade{} : lanes->part[part][from];
+    for (unsigned part = 0; part < 2; ++part) moved_[part][lane] = lanes == nullptr ? Shade{} : lanes->part[part][from];
   };
   const bool mixed = op == NumberOp::move && in.count > 1;
   if (mixed && in.to[0] != kNone) return;  // a vector into a register: its parts stay where they are
@@ -129,8 +131,9 @@ void Shades::hold(const WarpState& w, const Instruction& in) {
       const bool first = (w.predicate(in.from[2]) >> lane & 1) != (in.number & 1);
       take(lane, in.from[first ? 0 : 1], lane);
     } else if (op == NumberOp::shuffle) {
-      const auto [from, inside] = source_of(static_cast<Shuffle>(in.number), lane, w.lanes<std::uint32_t>(in.from[1])[lane],
-                                            w.lanes<std::uint32_t>(in.from[2])[lane]);
+      const auto [from, inside] =
+          source_of(static_cast<Shuffle>(in.number), lane, w.lanes<std::uint32_t>(in.from[1])[lane],
+                    w.lanes<std::uint32_t>(in.from[2])[lane]);
       take(lane, in.from[0], from & 31);
     } else {
       take(lane, in.from[0], lane);
@@ -141,8 +144,11 @@ void Shades::hold(const WarpState& w, const Instruction& in) {
 void Shades::after(WarpState& w, const Instruction& in) {
   using enum NumberOp;
   switch (in.number_of_it.op) {
-    case none:
     case product:
+    case wmma_product: return multiply(w, in);
+    case wmma_load:
+    case wmma_store: return move_fragment(w, in);
+    case none:
       drop(w, in.to[0], w.mask);
       drop(w, in.to[1], w.mask);
       return;
@@ -241,7 +247,8 @@ void Shades::put(const Shade& shade, std::uint64_t key, std::uint64_t at, std::u
   const std::uint8_t* const there = machine_.peek(at, bytes);
   std::uint64_t bits = 0;
   if (there != nullptr) std::memcpy(&bits, there, bytes);
-  if (there == nullptr || bits != shade.bits || has_half_its_digits(shade.format, real_of(shade.format, bits), shade.value))
+  if (there == nullptr || bits != shade.bits ||
+      has_half_its_digits(shade.format, real_of(shade.format, bits), shade.value))
     return;
   const std::uint32_t place = shade.origin == kNone ? storing_ : shade.origin;
   ++lines_[place].lost_by[static_cast<std::size_t>(shade.why)];
@@ -292,7 +299,8 @@ void Shades::load_matrix(const WarpState& w, const Instruction& in) {
     Lanes& lanes = made(w, extra[k]);
     for (unsigned lane = 0; lane < kLanes; ++lane)
       for (unsigned j = 0; j < 2; ++j) {
-        const unsigned row = transposed ? 2 * (lane % 4) + j : lane / 4, column = transposed ? lane / 4 : 2 * (lane % 4) + j;
+        const unsigned row = transposed ? 2 * (lane % 4) + j : lane / 4,
+                       column = transposed ? lane / 4 : 2 * (lane % 4) + j;
         const Shade* const there = cell(at_[8 * k + row] + 2 * column, false);
         lanes.part[j][lane] = there == nullptr ? Shade{} : *there;
       }

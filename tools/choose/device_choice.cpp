@@ -18,7 +18,7 @@ namespace {
 // In the environment of processes that this one starts.
 constexpr const char *kAsked = "AMPCHECK_SIMULATED_GPU", *kFollowed = "AMPCHECK_FOLLOWED_LINES",
                      *kFused = "AMPCHECK_FUSED_PRODUCTS";
-}
+}  // namespace
 
 void simulate_gpu() {
   ptx::stand_in_for_cuda();

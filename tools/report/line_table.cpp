@@ -51,14 +51,14 @@ std::string born_text(const LineErrors& line) {
 }
 
 std::string row_of(const LineErrors& line, int widest) {
-  std::string out = fmt::format(
-      "  {:<{}}  {:>12}  {:>9}  {:>8}  {:>9}  {:>7}", line.place, widest, grouped(line.results), ulp_text(line.local_ulp),
-      size_text(line.local), size_text(line.carried),
-      line.cancelled_bits > 0 ? fmt::format("{} bits", line.cancelled_bits) : "");
+  std::string out =
+      fmt::format("  {:<{}}  {:>12}  {:>9}  {:>8}  {:>9}  {:>7}", line.place, widest, grouped(line.results),
+                  ulp_text(line.local_ulp), size_text(line.local), size_text(line.carried),
+                  line.cancelled_bits > 0 ? fmt::format("{} bits", line.cancelled_bits) : "");
   if (const std::string born = born_text(line); !born.empty()) out += "  " + born;
   if (line.lost() > 0)
     out += fmt::format("  takes half of the digits of {} stored number{} ({})", grouped(line.lost()),
-                       plural(line.lost()), line.lost_words());
+                       line.lost() == 1 ? "" : "s", line.lost_words());
   out.erase(out.find_last_not_of(' ') + 1);
   return out + "\n";
 }
@@ -74,8 +74,8 @@ std::string table_of(const OpLines& op, const Style& style) {
   }
   std::size_t widest = 4;
   for (const std::size_t i : shown) widest = std::max(widest, op.lines[i].place.size());
-  std::string out = fmt::format("\n  {}{:<{}}  {:>12}  {:>9}  {:>8}  {:>9}  {:>7}  born{}\n", style.bold,
-                                "line", widest, "results", "one step", "relative", "together", "cancels", style.reset);
+  std::string out = fmt::format("\n  {}{:<{}}  {:>12}  {:>9}  {:>8}  {:>9}  {:>7}  born{}\n", style.bold, "line",
+                                widest, "results", "one step", "relative", "together", "cancels", style.reset);
   for (const std::size_t i : shown) out += row_of(op.lines[i], static_cast<int>(widest));
   if (shown.size() < op.lines.size())
     out += fmt::format("  ... and {} more lines (--json)\n", op.lines.size() - shown.size());
@@ -83,7 +83,8 @@ std::string table_of(const OpLines& op, const Style& style) {
     return std::pair(a.lost(), a.carried) < std::pair(b.lost(), b.carried);
   });
   if (worst->lost() > 0)
-    out += fmt::format("  most at {}: '{}'\n", worst->place, op.cases[static_cast<std::size_t>(worst - op.lines.begin())]);
+    out +=
+        fmt::format("  most at {}: '{}'\n", worst->place, op.cases[static_cast<std::size_t>(worst - op.lines.begin())]);
   return out;
 }
 

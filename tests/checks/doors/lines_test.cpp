@@ -29,8 +29,10 @@ std::string kernel(const std::string& last, const std::string& type = "f32") {
 
 constexpr const char* kLaunch =
     "name = \"odd\"\nformula = \"y = 2 * x + 1\"\ndims = { N = [5, 64, 100] }\n"
-    "inputs = { x = { dims = \"N\", gradient = false } }\noutputs = { y = \"N\" }\ncontract = { storage = [\"fp32\"] }\n"
-    "[forward]\nkernel = \"odd\"\ngrid = [\"(N + 63) / 64\"]\nblock = [64]\narguments = [\"const float* x\", \"float* y\", "
+    "inputs = { x = { dims = \"N\", gradient = false } }\noutputs = { y = \"N\" }\ncontract = { storage = [\"fp32\"] "
+    "}\n"
+    "[forward]\nkernel = \"odd\"\ngrid = [\"(N + 63) / 64\"]\nblock = [64]\narguments = [\"const float* x\", \"float* "
+    "y\", "
     "\"int N\"]\n";
 
 class KernelLines : public ::testing::Test {
@@ -44,8 +46,8 @@ class KernelLines : public ::testing::Test {
 
   testing::ProgramResult checked(const std::string& text, const std::string& more) {
     std::ofstream(folder_ / "odd.ptx") << text;
-    return testing::ampcheck("check " + (folder_ / "odd.ptx").string() + " --launch " + (folder_ / "odd.toml").string() +
-                             " --regimes quick " + more);
+    return testing::ampcheck("check " + (folder_ / "odd.ptx").string() + " --launch " +
+                             (folder_ / "odd.toml").string() + " --regimes quick " + more);
   }
   std::filesystem::path folder_;
 };
@@ -66,8 +68,9 @@ TEST_F(KernelLines, ARightTwinLosesNothing) {
 }
 
 TEST_F(KernelLines, HalvesThatOverflowAreNamed) {
-  const std::string half = "cvt.rn.f16.f32 %h0, %f0;\ncvt.rn.f16.f32 %h1, 0f44FA0000;\nmul.f16 %h2, %h0, %h1;\n"
-                           "cvt.f32.f16 %f5, %h2;\nmul.f32 %f4, %f5, 0f3A83126F;\nadd.f32 %f4, %f4, %f1;\n";  // x * 2000 / 1000
+  const std::string half =
+      "cvt.rn.f16.f32 %h0, %f0;\ncvt.rn.f16.f32 %h1, 0f44FA0000;\nmul.f16 %h2, %h0, %h1;\n"
+      "cvt.f32.f16 %f5, %h2;\nmul.f32 %f4, %f5, 0f3A83126F;\nadd.f32 %f4, %f4, %f1;\n";  // x * 2000 / 1000
   const testing::ProgramResult run = checked(kernel(half), "--lines --json");
   EXPECT_EQ(run.exit_code, 1) << run.err;
   std::int64_t infinities = 0, elsewhere = 0;

@@ -33,7 +33,8 @@ TEST(Fuse, ASumOfAProductIsRoundedOnce) {
       {"mul.f32 %f1, %f0, %f0;\nadd.f32 %f9, %f1, 0fBF800000;\n", "add", [](float x) { return std::fma(x, x, -1.0f); }},
       {"mul.f32 %f1, %f0, %f0;\nadd.f32 %f9, 0fBF800000, %f1;\n", "add", [](float x) { return std::fma(x, x, -1.0f); }},
       {"mul.f32 %f1, %f0, %f0;\nsub.f32 %f9, %f1, 0f3F800000;\n", "sub", [](float x) { return std::fma(x, x, -1.0f); }},
-      {"mul.f32 %f1, %f0, %f0;\nsub.f32 %f9, 0f3F800000, %f1;\n", "sub", [](float x) { return std::fma(-x, x, 1.0f); }}};
+      {"mul.f32 %f1, %f0, %f0;\nsub.f32 %f9, 0f3F800000, %f1;\n", "sub",
+       [](float x) { return std::fma(-x, x, 1.0f); }}};
   for (const Way& way : ways) {
     SCOPED_TRACE(way.text);
     const Ran two = ran(way.text + store, false), one = ran(way.text + store, true);
@@ -49,12 +50,16 @@ TEST(Fuse, ASumOfAProductIsRoundedOnce) {
 }
 
 TEST(Fuse, HalvesAreFusedAloneAndInPairs) {
-  const std::string halves = "cvt.rn.f16.f32 %h0, %f0;\ncvt.rn.f16.f32 %h1, 0fBF800000;\nmov.b32 %r0, {%h0, %h0};\nmov.b32 "
-                             "%r1, {%h1, %h1};\n",
-                    single = "mul.f16 %h2, %h0, %h0;\nadd.f16 %h3, %h2, %h1;\ncvt.f32.f16 %f9, %h3;\nst.global.f32 [%pb], "
-                             "%f9;\n",
-                    pair = "mul.f16x2 %r2, %r0, %r0;\nadd.f16x2 %r3, %r2, %r1;\nmov.b32 {%h3, %h4}, %r3;\ncvt.f32.f16 %f9, "
-                           "%h4;\nst.global.f32 [%pb], %f9;\n";
+  const std::string
+      halves =
+          "cvt.rn.f16.f32 %h0, %f0;\ncvt.rn.f16.f32 %h1, 0fBF800000;\nmov.b32 %r0, {%h0, %h0};\nmov.b32 "
+          "%r1, {%h1, %h1};\n",
+      single =
+          "mul.f16 %h2, %h0, %h0;\nadd.f16 %h3, %h2, %h1;\ncvt.f32.f16 %f9, %h3;\nst.global.f32 [%pb], "
+          "%f9;\n",
+      pair =
+          "mul.f16x2 %r2, %r0, %r0;\nadd.f16x2 %r3, %r2, %r1;\nmov.b32 {%h3, %h4}, %r3;\ncvt.f32.f16 %f9, "
+          "%h4;\nst.global.f32 [%pb], %f9;\n";
   for (const std::string& body : {single, pair}) {
     const Ran one = ran(halves + body, true), two = ran(halves + body, false);
     int other = 0;
@@ -69,13 +74,12 @@ TEST(Fuse, HalvesAreFusedAloneAndInPairs) {
 
 /// What says how it rounds stays as it is, and so does a product that is another number by then.
 TEST(Fuse, LeavesWhatIsRoundedOrChanged) {
-  const char* const left[] = {
-      "mul.rn.f32 %f1, %f0, %f0;\nadd.f32 %f9, %f1, 0fBF800000;\n",
-      "mul.f32 %f1, %f0, %f0;\nadd.rn.f32 %f9, %f1, 0fBF800000;\n",
-      "mul.f32 %f1, %f0, %f0;\nmov.f32 %f0, 0f00000000;\nadd.f32 %f9, %f1, 0fBF800000;\n",
-      "mul.f32 %f1, %f0, %f0;\nnext:\nadd.f32 %f9, %f1, 0fBF800000;\n",
-      "mul.f32 %f0, %f0, %f0;\nadd.f32 %f9, %f0, 0fBF800000;\n",
-      "mul.ftz.f32 %f1, %f0, %f0;\nadd.f32 %f9, %f1, 0fBF800000;\n"};
+  const char* const left[] = {"mul.rn.f32 %f1, %f0, %f0;\nadd.f32 %f9, %f1, 0fBF800000;\n",
+                              "mul.f32 %f1, %f0, %f0;\nadd.rn.f32 %f9, %f1, 0fBF800000;\n",
+                              "mul.f32 %f1, %f0, %f0;\nmov.f32 %f0, 0f00000000;\nadd.f32 %f9, %f1, 0fBF800000;\n",
+                              "mul.f32 %f1, %f0, %f0;\nnext:\nadd.f32 %f9, %f1, 0fBF800000;\n",
+                              "mul.f32 %f0, %f0, %f0;\nadd.f32 %f9, %f0, 0fBF800000;\n",
+                              "mul.ftz.f32 %f1, %f0, %f0;\nadd.f32 %f9, %f1, 0fBF800000;\n"};
   for (const char* const body : left) {
     const std::string text = std::string(body) + "st.global.f32 [%pb], %f9;\n";
     EXPECT_EQ(ran(text, true).b, ran(text, false).b) << body;

@@ -38,8 +38,9 @@ const std::string load = ".loc 1 1 1\nld.global.f32 %f0, [%pa];\n", store = ".lo
 
 /// (x^2 + 1) - x^2 in two ways: the difference of two squares loses what the product rounded.
 TEST(Lines, CancellationIsFoundAtItsLine) {
-  const std::string squares = ".loc 1 2 1\nmul.f32 %f1, %f0, %f0;\n.loc 1 3 1\nadd.f32 %f2, %f0, 0f3F800000;\nmul.f32 %f3, "
-                              "%f2, %f2;\n",
+  const std::string squares =
+                        ".loc 1 2 1\nmul.f32 %f1, %f0, %f0;\n.loc 1 3 1\nadd.f32 %f2, %f0, 0f3F800000;\nmul.f32 %f3, "
+                        "%f2, %f2;\n",
                     bad = ".loc 1 4 1\nsub.f32 %f9, %f3, %f1;\n",
                     good = ".loc 1 4 1\nadd.f32 %f9, %f0, %f2;\n";  // the same number: (x + 1)^2 - x^2 = 2 x + 1
   const std::vector<std::uint32_t> x = bits_of(123456.7f, 13.1f);
@@ -65,8 +66,9 @@ TEST(Lines, CancellationIsFoundAtItsLine) {
 /// A square in fp16 overflows, and what is scaled before does not; a square of small numbers goes to zero.
 TEST(Lines, RangesOfHalvesAreFoundAtTheirLine) {
   const auto squared = [](const std::string& scale) {
-    return load + ".loc 1 2 1\n" + scale + "cvt.rn.f16.f32 %h0, %f0;\n.loc 1 3 1\nmul.f16 %h1, %h0, %h0;\n.loc 1 4 1\n" +
-           "cvt.f32.f16 %f9, %h1;\n" + store;
+    return load + ".loc 1 2 1\n" + scale +
+           "cvt.rn.f16.f32 %h0, %f0;\n.loc 1 3 1\nmul.f16 %h1, %h0, %h0;\n.loc 1 4 1\n" + "cvt.f32.f16 %f9, %h1;\n" +
+           store;
   };
   const Ran large = followed(squared(""), bits_of(300, 1)),
             scaled = followed(squared("mul.f32 %f0, %f0, 0f3C000000;\n"), bits_of(300, 1)),
@@ -83,8 +85,9 @@ TEST(Lines, RangesOfHalvesAreFoundAtTheirLine) {
   EXPECT_EQ(line(subnormal, 3).subnormals, 64);
   // An f32 of eleven digits has less than half of its own, and the line that rounds it is named; in halves it is right.
   EXPECT_EQ(line(scaled, 4).lost(), 0);
-  const Ran halves = followed(load + ".loc 1 2 1\nmul.f32 %f0, %f0, 0f3C000000;\ncvt.rn.f16.f32 %h0, %f0;\n.loc 1 3 "
-                                     "1\nmul.f16 %h1, %h0, %h0;\nst.global.b16 [%pb], %h1;\n",
+  const Ran halves = followed(load +
+                                  ".loc 1 2 1\nmul.f32 %f0, %f0, 0f3C000000;\ncvt.rn.f16.f32 %h0, %f0;\n.loc 1 3 "
+                                  "1\nmul.f16 %h1, %h0, %h0;\nst.global.b16 [%pb], %h1;\n",
                               bits_of(300, 1));
   EXPECT_EQ(lost(halves), 0);
   EXPECT_LE(line(halves, 3).local_ulp, 0.5);
@@ -109,8 +112,9 @@ TEST(Lines, TheShadowFollowsWhatCarriesANumber) {
     EXPECT_GT(line(ran, 4).lost(), 32) << line(ran, 4).carried;
     EXPECT_STREQ(line(ran, 4).lost_words(), "cancellation");
   }
-  const Ran pair = followed(load + ".loc 1 2 1\ncvt.rn.f16x2.f32 %r0, %f0, %f0;\n.loc 1 3 1\nmul.f16x2 %r1, %r0, %r0;\n"
-                                   "mov.b32 {%h0, %h1}, %r1;\n.loc 1 4 1\ncvt.f32.f16 %f9, %h1;\n" +
+  const Ran pair = followed(load +
+                                ".loc 1 2 1\ncvt.rn.f16x2.f32 %r0, %f0, %f0;\n.loc 1 3 1\nmul.f16x2 %r1, %r0, %r0;\n"
+                                "mov.b32 {%h0, %h1}, %r1;\n.loc 1 4 1\ncvt.f32.f16 %f9, %h1;\n" +
                                 store,
                             bits_of(1, 0.37f));
   EXPECT_EQ(line(pair, 3).results, 128);
@@ -118,8 +122,44 @@ TEST(Lines, TheShadowFollowsWhatCarriesANumber) {
   EXPECT_EQ(line(pair, 4).local, 0);
 }
 
+/// Sums of a product of matrices in halves overflow, in floats they do not.
+TEST(Lines, AProductOfMatricesIsFollowed) {
+  const auto product = [](const std::string& sum, int registers) {
+    const auto list = [](int first, int count) {
+      std::string out = "{";
+      for (int i = 0; i < count; ++i) out += (i == 0 ? "%r" : ",%r") + std::to_string(first + i);
+      return out + "}";
+    };
+    const std::string c = list(16, registers), d = list(24, registers);
+    std::string zeros;
+    for (int i = 0; i < registers; ++i) zeros += "mov.b32 %r" + std::to_string(16 + i) + ", 0;\n";
+    return ".loc 1 2 1\n" + zeros + "wmma.load.a.sync.aligned.row.m16n16k16.global.f16 " + list(0, 8) +
+           ", [%a], 16;\nwmma.load.b.sync.aligned.row.m16n16k16.global.f16 " + list(8, 8) +
+           ", [%a], 16;\n.loc 1 3 1\nwmma.mma.sync.aligned.row.row.m16n16k16." + sum + "." + sum + " " + d + ", " +
+           list(0, 8) + ", " + list(8, 8) + ", " + c +
+           ";\n.loc 1 4 1\nwmma.store.d.sync.aligned.row.m16n16k16.global." + sum + " [%b], " + d + ", 16;\n";
+  };
+  const auto run = [&](const std::string& text) {
+    Shape shape;
+    shape.block = 32;
+    shape.follow = true;
+    const std::vector<std::uint32_t> a(128, 0x54005400u);  // 64
+    return run_text(kernel_text(text, ".file 1 \"k.cu\"\n"), a, 256, shape);
+  };
+  const Ran halves = run(product("f16", 4)), singles = run(product("f32", 8));
+  EXPECT_EQ(halves.findings() + singles.findings(), 0) << halves.text() << singles.text();
+  EXPECT_EQ(line(halves, 3).results, 256);
+  EXPECT_EQ(line(halves, 3).infinities, 256);
+  EXPECT_EQ(line(halves, 3).lost(), 256);
+  EXPECT_STREQ(line(halves, 3).lost_words(), "overflow");
+  EXPECT_EQ(line(singles, 3).infinities + lost(singles), 0);
+  EXPECT_EQ(line(singles, 3).carried, 0);
+  EXPECT_EQ(singles.f(5), 65536.0f);
+}
+
 TEST(Lines, NothingIsFollowedUnlessAsked) {
-  const Ran ran = run_text(kernel_text(load + "mov.f32 %f9, %f0;\n" + store, ".file 1 \"k.cu\"\n"), bits_of(1, 1), 64, {});
+  const Ran ran =
+      run_text(kernel_text(load + "mov.f32 %f9, %f0;\n" + store, ".file 1 \"k.cu\"\n"), bits_of(1, 1), 64, {});
   EXPECT_TRUE(ran.outcome.lines.empty());
 }
 

@@ -33,7 +33,7 @@ std::vector<std::uint32_t> factors(const Wmma& w, std::size_t count, std::uint64
   const std::string type = w.factor;
   for (std::size_t i = 0; i < count; ++i) {
     const double x = (static_cast<double>(random.below(i, 2000)) - 1000) / 700;
-    out[i] = type == "s8"    ? random.below(i, 256) & 255u
+    out[i] = type == "s8"     ? random.below(i, 256) & 255u
              : type == "tf32" ? std::bit_cast<std::uint32_t>(static_cast<float>(x))
                               : static_cast<std::uint32_t>(encode_scalar(type == "f16" ? kFp16 : kBf16, x));
   }
@@ -58,12 +58,12 @@ std::string text_of(const Wmma& w, std::size_t b_at, std::size_t c_at) {
          "wmma.load.a.sync.aligned." + layout_a + "." + shape + ".global." + factor + " " + list("%wa", w.a_registers) +
          ", [%a], " + std::to_string(stride_a) + ";\nwmma.load.b.sync.aligned." + layout_b + "." + shape + ".global." +
          factor + " " + list("%wb", w.b_registers) + ", [%d1], " + std::to_string(stride_b) +
-         ";\nwmma.load.c.sync.aligned.row." + shape + ".global." + sum + " " + list("%wc", w.sum_registers) + ", [%d2], " +
-         std::to_string(w.n) + ";\nwmma.mma.sync.aligned." + layout_a + "." + layout_b + "." + shape + "." + sum +
-         (fp16 ? "." + sum : "." + factor + "." + factor + "." + sum) + " " + list("%wd", w.sum_registers) + ", " +
-         list("%wa", w.a_registers) + ", " + list("%wb", w.b_registers) + ", " + list("%wc", w.sum_registers) +
-         ";\nwmma.store.d.sync.aligned.row." + shape + ".global." + sum + " [%b], " + list("%wd", w.sum_registers) + ", " +
-         std::to_string(w.n) + ";\n";
+         ";\nwmma.load.c.sync.aligned.row." + shape + ".global." + sum + " " + list("%wc", w.sum_registers) +
+         ", [%d2], " + std::to_string(w.n) + ";\nwmma.mma.sync.aligned." + layout_a + "." + layout_b + "." + shape +
+         "." + sum + (fp16 ? "." + sum : "." + factor + "." + factor + "." + sum) + " " + list("%wd", w.sum_registers) +
+         ", " + list("%wa", w.a_registers) + ", " + list("%wb", w.b_registers) + ", " + list("%wc", w.sum_registers) +
+         ";\nwmma.store.d.sync.aligned.row." + shape + ".global." + sum + " [%b], " + list("%wd", w.sum_registers) +
+         ", " + std::to_string(w.n) + ";\n";
 }
 
 void expect_product(const Wmma& w) {
@@ -72,7 +72,8 @@ void expect_product(const Wmma& w) {
              size_c = static_cast<std::size_t>(w.m * w.n);
   const int wide = bytes_of(w.factor), sum = bytes_of(w.sum);
   const std::vector<std::uint32_t> a = factors(w, size_a, 1), b = factors(w, size_b, 2);
-  const std::size_t b_at = size_a * static_cast<std::size_t>(wide), c_at = b_at + size_b * static_cast<std::size_t>(wide);
+  const std::size_t b_at = size_a * static_cast<std::size_t>(wide),
+                    c_at = b_at + size_b * static_cast<std::size_t>(wide);
   std::vector<std::uint32_t> memory((c_at + size_c * static_cast<std::size_t>(sum)) / 4);
   for (int row = 0; row < w.m; ++row)
     for (int k = 0; k < w.k; ++k)
@@ -144,7 +145,8 @@ TEST(Wmma, ABadOneIsRefusedWithItsLine) {
 
 /// A tile that is read over the end of its tensor.
 TEST(Wmma, AnAccessOutsideIsFound) {
-  const std::string load = "wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7}, [%a], ";
+  const std::string load =
+      "wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7}, [%a], ";
   const std::vector<std::uint32_t> a(128, 0);
   EXPECT_EQ(run_text(kernel_text(load + "16;\n"), a, 32, {.block = 32}).findings(), 0);
   EXPECT_TRUE(run_text(kernel_text(load + "24;\n"), a, 32, {.block = 32}).has(Code::ac603, "behind the end of 'a'"));
