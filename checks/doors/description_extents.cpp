@@ -92,4 +92,19 @@ void FurtherExtents::settle(OpSignature& signature, const Place& op) const {
   };
 }
 
+void require_small_inputs(const OpSignature& signature, const Dims& dims, const Attributes& attributes,
+                          const Place& place) {
+  for (const TensorSpec& spec : signature.inputs) {
+    std::string shape;
+    double count = 1;  // a product of eight extents below 2^40 is one
+    for (const std::string& extent : OpSignature::symbols(spec)) {
+      const std::int64_t value = extent_value(extent, dims, attributes).value_or(0);
+      shape += (shape.empty() ? "" : ",") + std::to_string(value);
+      count *= static_cast<double>(value);
+    }
+    if (count > static_cast<double>(kMostExtent))
+      place.fail("sample shape of '" + spec.name + "', got [" + shape + "], want at most 2^24 elements");
+  }
+}
+
 }  // namespace ampcheck::checks::description

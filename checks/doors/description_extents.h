@@ -32,4 +32,8 @@ class FurtherExtents {
   std::vector<Further> all_;
 };
 
+/// Every form is recorded and certified at the sample shapes: no input may have more than kMostExtent elements there.
+void require_small_inputs(const OpSignature& signature, const Dims& dims, const Attributes& attributes,
+                          const Place& place);
+
 }  // namespace ampcheck::checks::description

@@ -493,6 +493,7 @@ class OpReader {
       add(distinct);
       for (const Dims& dims : shapes) {
         variant.dims = dims;
+        require_small_inputs(signature_, dims, variant.attributes, at);
         const reference::CertificationCase data = reference::certification_case(signature_, variant, 1);
         const reference::Recording recording = [&] {
           try {

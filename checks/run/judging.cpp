@@ -85,7 +85,9 @@ bool Judging::judge(std::size_t i) {
   } catch (const Interrupted&) {
     return false;
   }
-  const Coverage seen = share.sampled ? Coverage() : coverage_of(*cases[i].op, cases[i].call);
+  // Of single cases, as ranks and shards judge them, nobody is told what they could see.
+  const bool told = options_.brief || options_.explain || options_.aim;
+  const Coverage seen = share.sampled || !told ? Coverage() : coverage_of(*cases[i].op, cases[i].call);
   const std::lock_guard lock(mutex_);
   ran[i] = 1;
   coverage[cases[i].op->signature.name].merge(seen);

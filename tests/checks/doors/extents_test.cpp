@@ -61,6 +61,31 @@ TEST(Extents, DescriptionsOfWhatNoCaseStatesAreRefused) {
   EXPECT_EQ(refusal("N D", "D/(k-2)"), place + "got no extent of 0 or more for D/(k-2) of D=7, k=2, at sample shape 1");
 }
 
+/// Of each form values are computed there: what such a description asks for fits into no memory.
+TEST(Extents, SampleShapesOfAFormulaAreSmall) {
+  const auto refused = [](const char* of_x, std::int64_t extent) {
+    op::Op op("described");
+    op.input("x", of_x);
+    op.output("y");
+    op.formula("y = 2 * x");
+    op.dim("N", extent, 64, 2);
+    op.forward([](const op::Call&) {});
+    op.backward([](const op::Call&) {});
+    const ac_op described = op.finish();
+    const ac_plugin plugin = {sizeof(ac_plugin), AMPCHECK_OP_ABI, "test", nullptr, 1, 0, &described};
+    try {
+      ops_of(&plugin, "libx.so");
+    } catch (const PluginError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused("N 4096", 4096), "");
+  EXPECT_TRUE(contains(refused("N 4097", 4096), "sample shape of 'x', got [4096,4097], want at most 2^24 elements"));
+  EXPECT_TRUE(contains(refused("N 9223372036", 2), ",9223372036], want at most 2^24 elements"));
+  EXPECT_TRUE(contains(refused("N N N N N N N N", 1 << 24), "want at most 2^24 elements"));
+}
+
 TEST(Extents, CasesAreHeldToThem) {
   const OpSignature& gate = load_plugin(kLibrary).ops.at(0).signature;
   const auto printed = [&](const std::string& text) { return parse_call(text, gate).str(gate); };
