@@ -94,6 +94,51 @@ void FormulaChanges::other_rows(int id) {
   }
 }
 
+namespace {
+
+/// "x[.., 3:6]" of a window of a tensor, along the one axis that it cuts; empty if it is none.
+std::string window_text(const std::string& tensor, const Node& window, const Shape& whole) {
+  if (window.shape.rank != whole.rank || window.shape.count() == 0) return "";
+  int cut = -1;
+  for (int axis = 0; axis < whole.rank; ++axis) {
+    if (window.shape[axis] == whole[axis]) continue;
+    if (cut >= 0) return "";
+    cut = axis;
+  }
+  if (cut < 0) return "";
+  const Shape strides = row_major_strides(whole), own = row_major_strides(window.shape);
+  const std::int64_t begin = window.map->front() / strides[cut];
+  for (std::int64_t i = 0; i < window.shape.count(); ++i) {
+    std::int64_t at = begin * strides[cut];
+    for (int axis = 0; axis < whole.rank; ++axis) at += i / own[axis] % window.shape[axis] * strides[axis];
+    if ((*window.map)[static_cast<std::size_t>(i)] != at) return "";
+  }
+  const char* const before = cut == 0 ? "" : ".., ";
+  const char* const behind = cut + 1 < whole.rank ? ", .." : "";
+  return fmt::format("{}[{}{}:{}{}]", tensor, before, begin, begin + window.shape[cut], behind);
+}
+
+}  // namespace
+
+void FormulaChanges::window_change(int id, const Node& node) {
+  const Shape& whole = graph_.node(node.args[0]).shape;
+  const std::string tensor = text(node.args[0]), own = window_text(tensor, node, whole);
+  if (own.empty()) return;
+  for (std::size_t k = 0; k < needed_.size(); ++k) {
+    const Node& other = graph_.node(static_cast<int>(k));
+    if (!needed_[k] || static_cast<int>(k) == id || other.primitive != Primitive::take ||
+        other.args[0] != node.args[0] || other.shape != node.shape)
+      continue;
+    const std::string words = window_text(tensor, other, whole);
+    if (words.empty()) continue;
+    const Values here = values(id), there = values(static_cast<int>(k));
+    with(id, there, fmt::format("with {} for {}", words, own));
+    if (static_cast<int>(k) < id)
+      all_with({{id, there}, {static_cast<int>(k), here}},
+               Change{.words = fmt::format("with {} and {} exchanged", words, own)});
+  }
+}
+
 void FormulaChanges::first_matrix(int id) {
   const Node& node = graph_.node(id);
   const std::int64_t plane = node.shape.rank < 4 ? 0 : node.shape.last(0) * node.shape.last(1);

@@ -183,6 +183,7 @@ void FormulaChanges::matmul_change(int id, const Node& node) {
 }
 
 void FormulaChanges::take_change(int id, const Node& node) {
+  window_change(id, node);
   if (std::none_of(node.map->begin(), node.map->end(), [](std::int64_t at) { return at < 0; })) return;
   Values ones = values(id), last = ones;
   double before = 0;

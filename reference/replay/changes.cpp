@@ -74,14 +74,14 @@ FormulaChanges::Values FormulaChanges::spread(const Node& node, std::size_t k) {
   return out;
 }
 
-void FormulaChanges::with(int id, Values other, Change change) {
-  if (!going_ || !wanted(change.words) || other == values(id)) return;
+void FormulaChanges::all_with(std::vector<std::pair<int, Values>> others, const Change& change) {
+  if (!going_ || !wanted(change.words)) return;
   left_ -= cost_;
   if (left_ < 0) {
     going_ = false;
     return;
   }
-  going_ = see_(change, evaluator_.value_if({{id, std::move(other)}}, target_));
+  going_ = see_(change, evaluator_.value_if(std::move(others), target_));
 }
 
 void FormulaChanges::change(int id) {

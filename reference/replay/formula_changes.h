@@ -38,7 +38,11 @@ class FormulaChanges {
   Values spread(const Node& node, std::size_t k);
 
   /// The target with other values for one node.
-  void with(int id, Values other, Change change);
+  void with(int id, Values other, Change change) {
+    if (going_ && wanted(change.words) && other != values(id)) all_with({{id, std::move(other)}}, change);
+  }
+  /// With other values for several.
+  void all_with(std::vector<std::pair<int, Values>> others, const Change& change);
   void with(int id, Values other, std::string words) { with(id, std::move(other), Change{std::move(words), nullptr}); }
 
   bool wanted(const std::string& words) const { return only_.empty() || words == only_; }
@@ -112,6 +116,9 @@ class FormulaChanges {
 
   /// What lies outside an image or table read as 1, or as its neighbour.
   void take_change(int id, const Node& node);
+
+  /// Of a window of a tensor beside others of its size: another one in its place, or both exchanged.
+  void window_change(int id, const Node& node);
 
   /// Of equal maxima all, or the last.
   void ties_change(int id, const Node& node);

@@ -180,6 +180,44 @@ TEST(JunitReport, IsXmlWithUniqueNamesAndTrueCounts) {
   EXPECT_EQ(junit_report(report, {}).find('\x01'), std::string::npos);
 }
 
+/// Elements that are right by a regrouping alone, or in a form that the author declared.
+TEST(Reports, SayWhatWasAdmittedBeyondTheFormula) {
+  Report report;
+  const auto add = [&](const char* op, const char* plugin, std::int64_t by_regrouping, std::int64_t by_forms) {
+    CaseResult result{.name = std::string(op) + "()", .op = op, .dtype = "fp32"};
+    result.plugin = plugin;
+    result.checks = {{.id = {.kind = CheckId::Kind::forward, .tensor = "y"}, .compared = 200}};
+    result.checks.front().by_regrouping = by_regrouping;
+    result.checks.front().by_forms = by_forms;
+    report.cases.push_back(std::move(result));
+  };
+  add("plain", "lib.so", 0, 0);
+  add("built_in", "", 0, 50);
+  EXPECT_TRUE(admitted_of_ops(report).empty()) << "of a built-in op all usual forms are listed";
+  EXPECT_FALSE(contains(junit_report(report, {}), "admitted"));
+  EXPECT_FALSE(contains(markdown_report(report, {}), "Admitted"));
+  add("mine", "lib.so", 1, 4);
+  add("mine", "lib.so", 1, 0);
+  const std::string words = "0.5 % by regrouping, 1 % by declared forms";
+  EXPECT_TRUE(contains(markdown_report(report, {}),
+                       "\nAdmitted beyond the formula as written, of the elements: mine: " + words + ".\n"))
+      << markdown_report(report, {});
+  std::istringstream text(junit_report(report, {}));
+  boost::property_tree::ptree tree;
+  boost::property_tree::read_xml(text, tree);
+  int with = 0;
+  for (const auto& [tag, suite] : tree.get_child("testsuites")) {
+    if (tag != "testsuite") continue;
+    const auto property = suite.get_child_optional("properties.property");
+    EXPECT_EQ(property.has_value(), suite.get<std::string>("<xmlattr>.name") == "mine");
+    if (!property) continue;
+    ++with;
+    EXPECT_EQ(property->get<std::string>("<xmlattr>.name"), "admitted");
+    EXPECT_EQ(property->get<std::string>("<xmlattr>.value"), words);
+  }
+  EXPECT_EQ(with, 1);
+}
+
 TEST(JunitReport, RollsUpWhereThereAreTooManyChecks) {
   const std::string text = junit_report(hostile_report(7000), {});
   EXPECT_NE(text.find("tests=\"7000\""), std::string::npos);

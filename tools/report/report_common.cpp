@@ -12,6 +12,7 @@
 #include "checks/run/run_case.h"
 #include "src/ptx/program.h"
 #include "tools/report/device_word.h"
+#include "tools/report/numbers.h"
 #include "tools/report/reports.h"
 #include "tools/report/shell_word.h"
 
@@ -43,6 +44,39 @@ std::string replay_line(const CaseResult& result, const RunFacts& facts) {
   if (facts.as_written) out += " --as-written";
   if (ptx::decode_options().fuse) out += " --fuse";
   out += facts.accumulate;
+  return out;
+}
+
+std::string admitted_words(std::int64_t by_regrouping, std::int64_t by_forms, std::int64_t elements) {
+  std::string out;
+  for (const auto& [count, by] : {std::pair(by_regrouping, "regrouping"), std::pair(by_forms, "declared forms")})
+    if (count > 0)
+      out += fmt::format("{}{} by {}", out.empty() ? "" : ", ",
+                         percent(static_cast<double>(count) / static_cast<double>(std::max<std::int64_t>(elements, 1))),
+                         by);
+  return out;
+}
+
+std::vector<std::pair<std::string, std::string>> admitted_of_ops(const Report& report) {
+  struct Counts {
+    std::string op;
+    std::int64_t by_regrouping = 0, by_forms = 0, elements = 0;
+  };
+  std::vector<Counts> ops;
+  for (const CaseResult& result : report.cases) {
+    auto op = std::ranges::find(ops, result.op, &Counts::op);
+    if (op == ops.end()) op = ops.insert(op, {result.op});
+    op->elements += result.elements();
+    for (const CheckResult& check : result.checks) {
+      if (!is_of_pass(check.id)) continue;
+      op->by_regrouping += check.by_regrouping;
+      op->by_forms += result.plugin.empty() ? 0 : check.by_forms;
+    }
+  }
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const Counts& op : ops)
+    if (std::string words = admitted_words(op.by_regrouping, op.by_forms, op.elements); !words.empty())
+      out.emplace_back(op.op, std::move(words));
   return out;
 }
 

@@ -410,14 +410,9 @@ std::string one_line(std::string text) {
 
 /// Which elements the formula as written does not admit; of a built-in op all usual forms are listed, and say nothing.
 std::string admitted(const CaseResult& result, const CheckResult& check) {
-  const auto share = [&](std::int64_t n, const char* by) {
-    return fmt::format("admitted {} by {}", percent(static_cast<double>(n) / static_cast<double>(check.compared)), by);
-  };
-  std::string out;
-  if (check.by_regrouping > 0) out = share(check.by_regrouping, "regrouping");
-  if (check.by_forms > 0 && !result.plugin.empty())
-    out += (out.empty() ? "" : ", ") + share(check.by_forms, "declared forms");
-  return out;
+  const std::string words =
+      admitted_words(check.by_regrouping, result.plugin.empty() ? 0 : check.by_forms, check.compared);
+  return words.empty() ? "" : "admitted " + words;
 }
 
 /// What a type without infinity holds in the place of numbers that are too large.

@@ -87,16 +87,9 @@ std::string verdict_of(const OpSummary& op) {
   return "<span class=\"bad\">" + out + "</span>";
 }
 
-/// Elements that the formula as written does not admit.
 std::string admitted(const OpSummary& op) {
-  const auto share = [&](std::int64_t n, const char* by) {
-    return fmt::format("{} by {}", percent(static_cast<double>(n) / static_cast<double>(op.elements)), by);
-  };
-  std::string out;
-  if (op.elements == 0) return "-";
-  if (op.regrouped > 0) out = share(op.regrouped, "regrouping");
-  if (op.by_forms > 0) out += (out.empty() ? "" : ", ") + share(op.by_forms, "declared forms");
-  return out.empty() ? "-" : out;
+  const std::string words = admitted_words(op.regrouped, op.by_forms, op.elements);
+  return words.empty() ? "-" : words;
 }
 
 std::string op_table(const std::vector<std::pair<std::string, OpSummary>>& ops) {

@@ -144,8 +144,13 @@ std::string junit_report(const Report& report, const RunFacts& facts) {
   }
   std::string out =
       fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"ampcheck\" {}>\n", all.counts());
+  std::map<std::string, std::string> admitted;
+  for (const auto& [op, words] : admitted_of_ops(report))
+    admitted[op] = fmt::format(
+        "    <properties>\n      <property name=\"admitted\" value=\"{}\"/>\n    </properties>\n", escaped(words));
   for (const auto& [op, suite] : suites)
-    out += fmt::format("  <testsuite name=\"{}\" {}>\n{}  </testsuite>\n", escaped(op), suite.counts(), suite.body);
+    out += fmt::format("  <testsuite name=\"{}\" {}>\n{}{}  </testsuite>\n", escaped(op), suite.counts(), admitted[op],
+                       suite.body);
   return out + "</testsuites>\n";
 }
 

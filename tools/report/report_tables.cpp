@@ -64,6 +64,18 @@ std::string markdown_row(const CaseResult& result, const RunFacts& facts) {
                      markdown_code(replay_line(result, facts)));
 }
 
+/// What was admitted that the formula as written does not admit, of the first ops.
+std::string admitted_markdown(const Report& report) {
+  constexpr std::size_t kMostOps = 20;
+  const auto ops = admitted_of_ops(report);
+  if (ops.empty()) return "";
+  std::string out;
+  for (std::size_t k = 0; k < std::min(kMostOps, ops.size()); ++k)
+    out += fmt::format("{}{}: {}", k == 0 ? "" : "; ", markdown_word(ops[k].first), markdown_word(ops[k].second));
+  if (ops.size() > kMostOps) out += fmt::format("; and {} more ops", ops.size() - kMostOps);
+  return "\nAdmitted beyond the formula as written, of the elements: " + out + ".\n";
+}
+
 std::string gate_markdown(const RunFacts& facts) {
   if (facts.gate.empty()) return "";
   std::string out = "\n| op | verdict | |\n|---|---|---|\n";
@@ -113,6 +125,7 @@ std::string markdown_report(const Report& report, const RunFacts& facts) {
   const std::vector<const CaseResult*> failing = failing_cases(report);
   std::string out = fmt::format("## ampcheck: {}\n\n{}.\n", failing.empty() ? "no findings" : "findings",
                                 markdown_word(totals_line(report)));
+  out += admitted_markdown(report);
   out += gate_markdown(facts);
   if (!failing.empty()) out += "\n| code | case | finding | worst | again |\n|---|---|---|--:|---|\n";
   std::size_t shown = 0;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checks/define/op_def.h"
@@ -64,6 +65,13 @@ struct Totals {
   std::int64_t repeated = 0;
 };
 Totals totals_of(const Report& report);
+
+/// "0.3 % by regrouping, 2 % by declared forms": the elements that the formula as written does not admit, of all;
+/// empty if there are none.
+std::string admitted_words(std::int64_t by_regrouping, std::int64_t by_forms, std::int64_t elements);
+/// The same of each op that has such, in the order of the cases. Of a built-in op, whose usual forms are all listed,
+/// its forms say nothing.
+std::vector<std::pair<std::string, std::string>> admitted_of_ops(const Report& report);
 
 /// Of all elements that were written those that were not judged, as "99.97 %"; never 100 where any was judged.
 std::string unjudged_share(std::int64_t unjudged, std::int64_t judged);

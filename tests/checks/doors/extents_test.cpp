@@ -127,7 +127,9 @@ TEST(Extents, FilesOfInputsAreHeldToThem) {
     return testing::ampcheck("check " + kLibrary + " " + op + " --inputs " + folder.path() + "/in.safetensors");
   };
   EXPECT_EQ(check(4, "gated_halves").exit_code, 0);
-  EXPECT_EQ(check(4, "gated_by_itself").exit_code, 1);
+  const ProgramResult by_itself = check(4, "gated_by_itself");
+  EXPECT_EQ(by_itself.exit_code, 1);
+  EXPECT_TRUE(contains(by_itself.out, "with x[.., 0:4] for x[.., 4:8]")) << by_itself.out;
   const ProgramResult wrong = check(5, "gated_halves");
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_TRUE(contains(wrong.err, "tensor 'weight', got shape [5], want 4, D/2 of D=8, in [D/2]")) << wrong.err;

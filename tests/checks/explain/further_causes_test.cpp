@@ -251,6 +251,14 @@ Values column_sums(const Values& x, std::size_t columns) {
   return out;
 }
 
+/// Of each row of 6: one window of 3 times exp of another, from `first` and `second` on.
+Values gated(const Values& x, std::size_t first, std::size_t second) {
+  Values out;
+  for (std::size_t row = 0; row < x.size(); row += 6)
+    for (std::size_t k = 0; k < 3; ++k) out.push_back(x[row + first + k] * std::exp(x[row + second + k]));
+  return out;
+}
+
 /// A formula, a kernel that is right, one with the slip that the words name, and one that is wrong nearby: the words
 /// are not said of it.
 struct Slip {
@@ -410,6 +418,15 @@ const Slip kSlips[] = {
      [](const Values& x, const Values&, std::size_t) {
        return each(rounded(each(x, [](double v) { return 90000 * v * v; }), kBf16), [](double v) { return v / 90000; });
      }},
+    {"one_window_for_another", "fp32[8,6]", "y = slice(x, -1, 0, 3) * exp(slice(x, -1, 3, 6))", false,
+     [](const Values& x, const Values&, std::size_t) { return gated(x, 0, 3); },
+     [](const Values& x, const Values&, std::size_t) { return gated(x, 0, 0); }, "with x[.., 0:3] for x[.., 3:6]",
+     [](const Values& x, const Values&, std::size_t) { return gated(x, 3, 0); }},
+    {"windows_exchanged", "fp32[8,6]", "y = slice(x, -1, 0, 3) * exp(slice(x, -1, 3, 6))", false,
+     [](const Values& x, const Values&, std::size_t) { return gated(x, 0, 3); },
+     [](const Values& x, const Values&, std::size_t) { return gated(x, 3, 0); },
+     "with x[.., 0:3] and x[.., 3:6] exchanged",
+     [](const Values& x, const Values&, std::size_t) { return gated(x, 3, 3); }},
     {"underflow_in_fp16", "fp32[8,16]", "y = square(0.001 * x) * 1000000", false,
      [](const Values& x, const Values&, std::size_t) { return each(x, [](double v) { return v * v; }); },
      [](const Values& x, const Values&, std::size_t) {
