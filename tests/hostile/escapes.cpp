@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <utility>
 using namespace ampcheck::op;
 
 namespace {
@@ -42,7 +43,8 @@ std::string escape() {
   if (can_open_socket(AF_INET)) return "opens a socket";
   if (can_open_socket(AF_UNIX)) return "opens a local socket";
   if (std::getenv("SECRET_TOKEN") != nullptr) return "sees a variable";
-  if (std::system("(read line < /etc/passwd) 2>/dev/null") == 0) return "reads by another program";
+  static bool asked = false;  // a program for each of thousands of calls would take a minute
+  if (!std::exchange(asked, true) && std::system("(read line < /etc/passwd) 2>/dev/null") == 0) return "reads by another program";
   return "";
 }
 
