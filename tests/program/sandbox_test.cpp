@@ -41,7 +41,7 @@ TEST_F(Sandbox, NoTryOfALibrarySucceedsInside) {
     EXPECT_EQ(inside.exit_code, 0) << inside.out << inside.err;
   }
   for (const std::string& command : {"replay " + library() + " 'escapes(x=fp32[64],seed=1)'",
-                                    "compare " + library() + " " + library() + " escapes --regimes quick"}) {
+                                     "compare " + library() + " " + library() + " escapes --regimes quick"}) {
     const ProgramResult inside = run(command + " --sandbox");
     EXPECT_EQ(inside.exit_code, 0) << command << inside.out << inside.err;
   }

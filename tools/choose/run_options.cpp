@@ -40,7 +40,8 @@ void add_isolation_options(CLI::App* command, IsolationOptions& o, const char* w
 void add_sandbox_option(CLI::App* command) {
   add_flag(
       command, "--sandbox", [] { sandbox_libraries(); },
-      "code of a library reads the system's libraries and itself alone, writes nothing, and has no network (Linux 5.13)");
+      "code of a library reads the system's libraries and itself alone, writes nothing, and has no network (Linux "
+      "5.13)");
 }
 
 void add_run_options(CLI::App* command, RunningOptions& o) {

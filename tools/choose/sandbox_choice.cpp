@@ -28,7 +28,8 @@ void require_own_processes(const IsolationOptions& isolation, Device device) {
   if (!isolation.isolation)
     throw UsageError("[--sandbox] got --isolation none, want worker: a debugger's process has no sandbox");
   if (device != Device::cpu)
-    throw UsageError("[--sandbox] got another device, want --device cpu: launchers of a GPU's kernels run in the judge's process");
+    throw UsageError(
+        "[--sandbox] got another device, want --device cpu: launchers of a GPU's kernels run in the judge's process");
 }
 
 }  // namespace ampcheck::tools

@@ -47,14 +47,32 @@ constexpr std::uint32_t kMachine = 0;
 
 /// Sockets; io_uring, which opens sockets by itself; what reads or changes other processes; what makes namespaces,
 /// mounts, keys and programs of the kernel; handles of files, the clock and the machine itself.
-constexpr std::array kDenied = {
-    SYS_socket,         SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
-    SYS_ptrace,         SYS_process_vm_readv, SYS_process_vm_writev, SYS_pidfd_getfd,
-    SYS_unshare,        SYS_setns,          SYS_mount,          SYS_umount2,
-    SYS_pivot_root,     SYS_chroot,         SYS_add_key,        SYS_request_key,
-    SYS_keyctl,         SYS_perf_event_open, SYS_bpf,           SYS_init_module,
-    SYS_finit_module,   SYS_userfaultfd,    SYS_open_by_handle_at, SYS_reboot,
-    SYS_settimeofday,   SYS_clock_settime};
+constexpr std::array kDenied = {SYS_socket,
+                                SYS_io_uring_setup,
+                                SYS_io_uring_enter,
+                                SYS_io_uring_register,
+                                SYS_ptrace,
+                                SYS_process_vm_readv,
+                                SYS_process_vm_writev,
+                                SYS_pidfd_getfd,
+                                SYS_unshare,
+                                SYS_setns,
+                                SYS_mount,
+                                SYS_umount2,
+                                SYS_pivot_root,
+                                SYS_chroot,
+                                SYS_add_key,
+                                SYS_request_key,
+                                SYS_keyctl,
+                                SYS_perf_event_open,
+                                SYS_bpf,
+                                SYS_init_module,
+                                SYS_finit_module,
+                                SYS_userfaultfd,
+                                SYS_open_by_handle_at,
+                                SYS_reboot,
+                                SYS_settimeofday,
+                                SYS_clock_settime};
 
 [[noreturn]] void fail(const std::string& what) {
   throw EnvironmentError("[--sandbox] " + what + ": " + std::strerror(errno));
@@ -109,10 +127,24 @@ void add_library_of(const std::string& toml, std::vector<std::string>& out) {
 }
 
 std::vector<std::string> readable(const std::string& library) {
-  std::vector<std::string> out = {"/usr", "/lib", "/lib64", "/bin", "/opt", "/etc/ld.so.cache", "/etc/localtime",
-                                  "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems", "/proc/self/maps",
-                                  "/proc/self/status", "/proc/self/exe", "/sys/devices/system", "/dev/urandom",
-                                  "/dev/zero", "/dev/full"};
+  std::vector<std::string> out = {"/usr",
+                                  "/lib",
+                                  "/lib64",
+                                  "/bin",
+                                  "/opt",
+                                  "/etc/ld.so.cache",
+                                  "/etc/localtime",
+                                  "/proc/cpuinfo",
+                                  "/proc/meminfo",
+                                  "/proc/stat",
+                                  "/proc/filesystems",
+                                  "/proc/self/maps",
+                                  "/proc/self/status",
+                                  "/proc/self/exe",
+                                  "/sys/devices/system",
+                                  "/dev/urandom",
+                                  "/dev/zero",
+                                  "/dev/full"};
   add_library(library, out);
   if (library.ends_with(".toml")) add_library_of(library, out);
   if (const char* const given = std::getenv("LD_LIBRARY_PATH")) {
@@ -146,8 +178,10 @@ void restrict_calls() {
   const auto load = [](std::size_t offset) -> sock_filter {
     return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(offset));
   };
-  std::vector<sock_filter> lines = {load(offsetof(seccomp_data, arch)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kMachine, 1, 0),
-                                    BPF_STMT(BPF_RET | BPF_K, kRefuse), load(offsetof(seccomp_data, nr)),
+  std::vector<sock_filter> lines = {load(offsetof(seccomp_data, arch)),
+                                    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kMachine, 1, 0),
+                                    BPF_STMT(BPF_RET | BPF_K, kRefuse),
+                                    load(offsetof(seccomp_data, nr)),
                                     BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1),  // calls of x32
                                     BPF_STMT(BPF_RET | BPF_K, kRefuse)};
   for (const long call : kDenied) {
@@ -161,8 +195,8 @@ void restrict_calls() {
 }
 
 void leave_out_secrets() {
-  constexpr std::array<std::string_view, 8> kKept = {"PATH=", "LANG=", "LC_",  "LD_LIBRARY_PATH=",
-                                                     "OMP_",  "MKL_",  "TZ=", "AMPCHECK_"};
+  constexpr std::array<std::string_view, 8> kKept = {
+      "PATH=", "LANG=", "LC_", "LD_LIBRARY_PATH=", "OMP_", "MKL_", "TZ=", "AMPCHECK_"};
   std::vector<std::string> names;
   for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
     const std::string_view variable = *each;
