@@ -112,7 +112,8 @@ void add_arithmetic(std::vector<Specimen>& out) {
       {{"of_absolute", 29, "sqrt(|x|): finite of negative numbers", "negative x", V::bug,
         "finite where|sign|absolute|hides|negative",
         plain([](float x, float) { return std::sqrt(std::fabs(x)); },
-              [](float x, float g, float) { return g / (2 * std::sqrt(x)); })}},
+              [](float x, float g, float) { return g / (2 * std::sqrt(x)); }),
+        kAllTypes, V::bug, "x is positive, as the op declares: |x| is x"}},
       {});
 }
 

@@ -198,7 +198,7 @@ TEST(Reports, SayWhatWasAdmittedBeyondTheFormula) {
   EXPECT_FALSE(contains(markdown_report(report, {}), "Admitted"));
   add("mine", "lib.so", 1, 4);
   add("mine", "lib.so", 1, 0);
-  const std::string words = "0.5 % by regrouping, 1 % by declared forms";
+  const std::string words = "0.5 % by regrouping, 1.0 % by declared forms";
   EXPECT_TRUE(contains(markdown_report(report, {}),
                        "\nAdmitted beyond the formula as written, of the elements: mine: " + words + ".\n"))
       << markdown_report(report, {});
