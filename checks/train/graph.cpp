@@ -73,8 +73,10 @@ bool all_finite(const TensorView& view) {
     case Dtype::fp32: return none_special<std::uint32_t>(view.as<const std::uint32_t>(), view.count(), 0x7f800000u);
     case Dtype::fp16: return none_special<std::uint16_t>(view.as<const std::uint16_t>(), view.count(), 0x7c00u);
     case Dtype::bf16: return none_special<std::uint16_t>(view.as<const std::uint16_t>(), view.count(), 0x7f80u);
+    case Dtype::e4m3fn: return none_special<std::uint8_t>(view.as<const std::uint8_t>(), view.count(), 0x7fu);
+    case Dtype::e5m2: return none_special<std::uint8_t>(view.as<const std::uint8_t>(), view.count(), 0x7cu);
     default:
-      throw Error(std::string("[train] tensor, got ") + ampcheck::name(view.dtype) + ", want fp64, fp32, fp16 or bf16");
+      throw Error(std::string("[train] tensor, got ") + ampcheck::name(view.dtype) + ", want a floating dtype");
   }
 }
 
@@ -235,6 +237,7 @@ std::optional<Seen> Graph::tell(const Entry& entry, Phase phase, const std::stri
                       (event.cast || tensor == gradient_name(gradient_name(entry.call.output_name)));
   if (event.phase == Phase::backward)
     event.scale = event.by_gradient ? scale_ / gradient_scale_ : phase == Phase::forward ? gradient_scale_ : scale_;
+  event.scale *= entry.quantized_by;
   if (event.cast && phase == Phase::backward && !options_.fault)  // which might plant another number
     if (const Slot& low = slots_[at(entry.to)]; low.grad_seen && low.grad_seen->stats) {
       event.narrow = low.grad.view();
@@ -380,7 +383,9 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
   entry.call = models::bind_call(op_name, inputs, attributes, [this](Var x) { return shape(x); });
   entry.name = entry.call.name = op_name + "_" + std::to_string(++counts_[op_name]);
   entry.layer = layer_of(entry.call);
-  entry.call.inputs = autocast_inputs(op, entry.call, entry.layer);
+  entry.in_fp8 = runs_in_fp8(op);
+  if (entry.in_fp8) entry.between = autocast_state(device()).dtype;
+  entry.call.inputs = entry.in_fp8 ? fp8_inputs(op, entry) : autocast_inputs(op, entry.call, entry.layer);
   bool needs_grad = false, inputs_finite = true;
   const bool told = watched(entry.name) || options_.fault != nullptr;
   kernels::KernelCall kernel;
@@ -427,9 +432,12 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
                  entry.exact ? view_of(entry.exact->output(), slot(entry.to).view.shape) : TensorView(), inputs_finite))
       slot(entry.to).finite = seen->all_finite;
   const Var out{entry.to};
+  const bool in_fp8 = entry.in_fp8;
+  const Dtype between = entry.between;
+  const std::string call_name = entry.name, layer = entry.layer;
   if (!grad_enabled() || !slot(entry.to).needs_grad) tell_call(entry, nullptr, {});  // no backward will tell
   keep(std::move(entry));
-  return out;
+  return in_fp8 ? Var{cast(out.id, between, call_name, layer, output.name, false)} : out;
 }
 
 models::Var Graph::reshape(Var x, const Shape& shape) {

@@ -34,6 +34,7 @@
 #include "checks/models/bound_call.h"
 #include "checks/models/evaluation.h"
 #include "checks/train/event.h"
+#include "checks/train/fp8.h"
 #include "checks/train/live.h"
 #include "checks/train/parameters.h"
 #include "kernels/stream.h"
@@ -53,6 +54,7 @@ struct GraphOptions {
   AutocastDevice autocast =
       AutocastDevice::cuda;  ///< whose regions and lists its calls follow, wherever they run: the host stands for a GPU
   bool keep_activations = false;      ///< recompute() computes once and keeps all
+  Fp8Rank* fp8 = nullptr;  ///< linear layers in an enabled region read fp8; on the host, and without gradients()
   kernels::Stream* stream = nullptr;  ///< where kernels run; null: on the host, at once
   TensorMemory* memory = nullptr;     ///< where tensors lie; null: in the stream's, or the host's
 };
@@ -172,6 +174,12 @@ class Graph final : public models::Tape {
   int as_integer(int id);
   std::vector<std::pair<std::string, int>> autocast_inputs(const OpDef& op, const models::RecordedCall& call,
                                                            const std::string& layer);
+  // graph_fp8.cpp
+  bool runs_in_fp8(const OpDef& op) const;
+  std::vector<std::pair<std::string, int>> fp8_inputs(const OpDef& op, const Entry& call);
+  /// What a product reads of a tensor: rounded to fp8 and widened again, and told. `cast`: to be kept with it.
+  Tensor read_in_fp8(Entry& cast, Phase phase, const std::string& tensor, const TensorView& from);
+  void backward_quantized(Entry& entry);
   std::string layer_of(const models::RecordedCall& call) const;
   bool finite(int id);
   /// The same, and what a cast is compared with: its size too, in one pass.
@@ -201,7 +209,11 @@ class Graph final : public models::Tape {
   /// Tells an observer that wants them of a sum of two gradients of a tensor.
   void tell_sum(int id, const TensorView& got, const TensorView& first, const TensorView& second) const;
   TensorView cotangent_view(const Entry& entry, const TensorView& cotangent) const;
-  std::vector<std::pair<std::string, Tensor>> run_backward(const Entry& entry, const TensorView& cotangent);
+  using Which = std::function<bool(const std::string& input)>;
+  std::vector<std::pair<std::string, Tensor>> run_backward(const Entry& entry, const TensorView& cotangent,
+                                                           const Which& which);
+  /// Of the inputs that `which` names.
+  void backward_of_call(Entry& entry, const Tensor& cotangent, const Which& which);
   bool inputs_finite(const Entry& entry);
   void backward_call(Entry& entry);
   void backward_cast(Entry& entry);

@@ -16,6 +16,7 @@ namespace ampcheck::checks::train {
 namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+bool every_input(const std::string&) { return true; }
 
 }  // namespace
 
@@ -75,6 +76,7 @@ void Graph::backward_move(Entry& entry) {
 }
 
 void Graph::backward_cast(Entry& entry) {
+  if (entry.in_fp8) return backward_quantized(entry);
   const Tensor& g = slot(entry.to).grad;
   if (options_.keep_low_precision_grads && slot(entry.from).parameter != nullptr &&
       narrows(slot(entry.from).view.dtype, g.dtype()))
@@ -106,7 +108,8 @@ bool Graph::inputs_finite(const Entry& entry) {
 }
 
 /// The gradients of a call by input, those that something asks for.
-std::vector<std::pair<std::string, Tensor>> Graph::run_backward(const Entry& entry, const TensorView& cotangent) {
+std::vector<std::pair<std::string, Tensor>> Graph::run_backward(const Entry& entry, const TensorView& cotangent,
+                                                                const Which& which) {
   kernels::KernelCall kernel;
   kernel.attributes = &entry.call.call.attributes;
   for (const auto& [name, id] : entry.call.inputs) kernel.tensors.emplace_back(name, slot(id).view);
@@ -114,7 +117,7 @@ std::vector<std::pair<std::string, Tensor>> Graph::run_backward(const Entry& ent
   kernel.tensors.emplace_back(gradient_name(entry.call.output_name), cotangent_view(entry, cotangent));
   std::vector<std::pair<std::string, Tensor>> gradients;
   for (const auto& [name, id] : entry.call.inputs) {
-    if (!slot(id).needs_grad || !entry.op->signature.input(name)->has_gradient()) continue;
+    if (!slot(id).needs_grad || !entry.op->signature.input(name)->has_gradient() || !which(name)) continue;
     gradients.emplace_back(name,
                            written_whole(*entry.op, gradient_name(name), slot(id).view.dtype, slot(id).view.shape));
     kernel.tensors.emplace_back(gradient_name(name), gradients.back().second.view());
@@ -127,11 +130,10 @@ std::vector<std::pair<std::string, Tensor>> Graph::run_backward(const Entry& ent
   return gradients;
 }
 
-void Graph::backward_call(Entry& entry) {
+void Graph::backward_of_call(Entry& entry, const Tensor& cotangent, const Which& which) {
   const bool told = watched(entry.name) || options_.fault != nullptr, cotangent_finite = !told || grad_finite(entry.to),
              all_finite = cotangent_finite && (!told || inputs_finite(entry));
-  const Tensor cotangent = slot(entry.to).grad;
-  const auto gradients = run_backward(entry, cotangent.view());
+  const auto gradients = run_backward(entry, cotangent.view(), which);
   for (const auto& [name, gradient] : gradients) {
     std::optional<Seen> found;
     if (told)
@@ -144,6 +146,23 @@ void Graph::backward_call(Entry& entry) {
   }
   const TensorView given = cotangent_view(entry, cotangent.view());
   tell_call(entry, &given, gradients);
+}
+
+/// In fp8 what is multiplied reads e5m2; a bias gets its sum from the gradient before that.
+void Graph::backward_call(Entry& entry) {
+  const Tensor cotangent = slot(entry.to).grad;
+  if (!entry.in_fp8) return backward_of_call(entry, cotangent, every_input);
+  const auto is_bias = [&](const std::string& name) { return entry.op->signature.input(name)->role == Role::bias; };
+  Entry cast;
+  cast.name = entry.name;
+  cast.layer = entry.layer;
+  cast.from = cast.to = entry.to;
+  const Tensor read =
+      read_in_fp8(cast, Phase::backward, gradient_name(entry.call.output_name), cotangent_view(entry, cotangent.view()));
+  backward_of_call(entry, read, [&](const std::string& name) { return !is_bias(name); });
+  const auto& inputs = entry.call.inputs;
+  if (std::any_of(inputs.begin(), inputs.end(), [&](const auto& input) { return is_bias(input.first); }))
+    backward_of_call(entry, cotangent, is_bias);
 }
 
 void Graph::tell_cast(const Entry& entry, bool backward, const std::string& tensor, const TensorView& from,
@@ -447,7 +466,7 @@ void Graph::record_call_backward(std::size_t index, std::vector<int>& cotangents
              cotangent_finite = !told || finite(entry.cotangent),
              all = cotangent_finite && (!told || inputs_finite(forward));
   std::vector<std::pair<int, int>> parts;
-  for (auto& [name, gradient] : run_backward(forward, slot(entry.cotangent).view)) {
+  for (auto& [name, gradient] : run_backward(forward, slot(entry.cotangent).view, every_input)) {
     if (told)
       tell(entry, Phase::forward, "grad_" + name, gradient.view(),
            forward.exact ? view_of(forward.exact->gradient(name), gradient.shape()) : TensorView(), all,

@@ -49,6 +49,9 @@ struct Graph::Entry {
   float factor = 1;
   std::size_t forward = 0;
   int cotangent = -1;                                  ///< gradient: what it passes on
+  bool in_fp8 = false;                                 ///< a call whose products read fp8; a cast to it and back
+  Dtype between = Dtype::fp32;                         ///< of those: what lies between the products
+  double quantized_by = 1;                             ///< of such a cast: the scale
   std::vector<std::pair<std::string, int>> gradients;  ///< gradient: by input, what it wrote
 };
 

@@ -9,6 +9,7 @@
 #include "checks/data/call_data.h"
 #include "checks/data/file_tensors.h"
 #include "checks/run/dump.h"
+#include "checks/train/fp8_check.h"
 #include "src/amp/blocks.h"
 #include "src/error.h"
 #include "src/rounding.h"
@@ -40,6 +41,16 @@ OpDef adding_to_zero(const OpDef& op) {
 }
 
 }  // namespace
+
+LiveJudge::LiveJudge(JudgeMode mode, const std::optional<Fp8Recipe>& fp8) : mode_(mode) {
+  if (fp8) fp8_ = std::make_unique<Fp8Check>(*fp8);
+}
+
+LiveJudge::~LiveJudge() = default;
+
+void LiveJudge::see_fp8(const LiveFp8& cast) {
+  if (fp8_) fp8_->see(cast, mode_ == JudgeMode::all || sampled_now_);
+}
 
 void LiveJudge::begin(int step, int batch, int batches) {
   const auto number = static_cast<unsigned>(step) + 1;

@@ -7,12 +7,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "checks/define/op_def.h"
+#include "checks/train/fp8.h"
 #include "checks/train/judge_mode.h"
 #include "src/finding.h"
 #include "src/op_call.h"
@@ -43,6 +45,18 @@ struct LiveCast {
   TensorView from, got;
 };
 
+/// A tensor on its way to a product in fp8.
+struct LiveFp8 {
+  int step = 0, rank = 0;
+  bool gradient = false;
+  std::string_view op, layer, tensor;
+  TensorView from, codes;
+  float scale = 1;
+  TensorView wide;  ///< what the product reads
+};
+
+class Fp8Check;
+
 /// Whom a graph tells of its calls.
 class CallObserver {
  public:
@@ -52,6 +66,7 @@ class CallObserver {
   virtual ~CallObserver() = default;
   virtual void see_call(const LiveCall& call) = 0;
   virtual void see_cast(const LiveCast&) {}
+  virtual void see_fp8(const LiveFp8&) {}
 };
 
 /// A cast that is not what rounding to nearest gives.
@@ -72,14 +87,20 @@ struct LiveFinding {
 
 class LiveJudge final : public CallObserver {
  public:
-  explicit LiveJudge(JudgeMode mode) : mode_(mode) {}
+  /// `fp8`: the recipe that the run should follow, if any.
+  explicit LiveJudge(JudgeMode mode, const std::optional<Fp8Recipe>& fp8 = {});
+  ~LiveJudge() override;
   /// The next micro-batch: of how many the step has, over all ranks.
   void begin(int step, int batch, int batches);
   void see_call(const LiveCall& call) override;
   void see_cast(const LiveCast& cast) override;
+  void see_fp8(const LiveFp8& cast) override;
   /// Hears of each call before it is judged.
   void listen(std::function<void(const LiveCall&)> listener) { listener_ = std::move(listener); }
 
+  /// Null without a recipe.
+  Fp8Check* fp8() { return fp8_.get(); }
+  const Fp8Check* fp8() const { return fp8_.get(); }
   /// One for each call by name, in the order in which they were found.
   const std::vector<LiveFinding>& findings() const { return findings_; }
   /// The first casts that are wrong, one of each name.
@@ -104,6 +125,7 @@ class LiveJudge final : public CallObserver {
   void leave_out(std::string what);
 
   JudgeMode mode_;
+  std::unique_ptr<Fp8Check> fp8_;
   bool sampled_now_ = false;
   std::map<std::string, Errors, std::less<>> judged_errors_;  ///< by call: the largest that were judged
   std::vector<LiveFinding> findings_;

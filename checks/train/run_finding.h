@@ -10,6 +10,7 @@ namespace ampcheck::checks::train {
 enum class RunCode : std::uint8_t {
   op,        ///< an op is wrong at tensors that it met
   cast,      ///< a cast is not rounding to nearest
+  fp8,       ///< a tensor in fp8 is not what the recipe makes of it
   sum,       ///< gradients of micro-batches do not add up to the step's
   mean,      ///< nor those of ranks to their mean
   unscale,   ///< gradients divided by the loss scale are not what the optimizer gets
@@ -24,7 +25,7 @@ enum class RunCode : std::uint8_t {
   one_not_moved,
   not_finite,  ///< neither the run's loss nor the fp64 run's was ever finite
 };
-inline constexpr int kRunCodes = 15;
+inline constexpr int kRunCodes = 16;
 
 struct RunCodeText {
   const char* name;   ///< "TR101"

@@ -43,6 +43,10 @@ void nudge(const Event& event, std::uint64_t replay) {
     nudge_codes<std::uint16_t>(event.got.as<std::uint16_t>(), n, 0x7c00u, random);
   else if (event.got.dtype == Dtype::bf16)
     nudge_codes<std::uint16_t>(event.got.as<std::uint16_t>(), n, 0x7f80u, random);
+  else if (event.got.dtype == Dtype::e4m3fn)
+    nudge_codes<std::uint8_t>(event.got.as<std::uint8_t>(), n, 0x7fu, random);
+  else if (event.got.dtype == Dtype::e5m2)
+    nudge_codes<std::uint8_t>(event.got.as<std::uint8_t>(), n, 0x7cu, random);
 }
 
 std::vector<double> SameWeights::taken(ParameterSet& parameters, double scale) const {

@@ -15,6 +15,7 @@ namespace {
 constexpr RunCodeText kTexts[kRunCodes] = {
     {"TR101", "BUG", "an op is wrong at the tensors that it met"},
     {"TR110", "BUG", "a cast is not what rounding to nearest gives"},
+    {"TR111", "BUG", "a tensor in fp8 is not what the recipe makes of it"},
     {"TR102", "BUG", "gradients of micro-batches are added up wrongly"},
     {"TR103", "BUG", "the mean of the ranks' gradients is wrong"},
     {"TR104", "BUG", "gradients are not what division by the loss scale gives"},

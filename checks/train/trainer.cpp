@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "checks/train/fp8_check.h"
 #include "checks/train/graph_entry.h"
 #include "checks/train/loss_rounding.h"
 #include "kernels/multi_tensor.h"
@@ -46,12 +47,24 @@ void require_low_precision(const TrainOptions& o) {
 
 }  // namespace
 
+/// What does not go together with fp8.
+void require_fp8(const TrainOptions& o) {
+  if (!o.fp8) return;
+  const auto refuse = [](bool when, const char* got, const char* want) {
+    if (when) throw Error(std::string("[train] dtype fp8, got ") + got + ", want " + want);
+  };
+  refuse(o.dtype == Dtype::fp32, "fp32 between the products", "bf16 or fp16 there");
+  refuse(static_cast<bool>(o.stream), "device cuda", "the host");
+  refuse(o.rule.grad_penalty > 0, "a gradient penalty", "none: the rounding to fp8 has no second derivative");
+}
+
 /// What a rank has of its own. The weights are one and the same memory: replicas that start alike and get the same
 /// gradients stay alike.
 struct Trainer::Rank {
   explicit Rank(const std::string& net, std::uint64_t seed) : parameters(net, seed) {}
   ParameterSet parameters;
   models::Recordings recordings;
+  std::optional<Fp8Rank> fp8 = {};
   float loss = 0;
   std::vector<double> losses;
   double grad_norm = 0;
@@ -69,6 +82,7 @@ Trainer::Trainer(const TrainOptions& options)
       net_(options.own_net ? *options.own_net : make_net(options.net)),
       parameters_(net_.name, options.seed, weights_dtype(options)) {
   require_low_precision(options_);
+  require_fp8(options_);
   scaler_ = options_.scale_rule ? std::make_unique<RuleGradScaler>(*options_.scale_rule, options_.scaler.enabled)
                                 : std::make_unique<GradScaler>(options_.scaler);
   if (options_.stream) {
@@ -92,11 +106,13 @@ Trainer::Trainer(const TrainOptions& options)
   }
   if (options_.shadows.local || options_.shadows.carried || options_.watched)
     watch_ = std::make_unique<Watch>(options_.shadows.local, options_.sampling);
-  if (options_.judge != JudgeMode::none) judge_ = std::make_unique<LiveJudge>(options_.judge);
+  if (options_.judge != JudgeMode::none) judge_ = std::make_unique<LiveJudge>(options_.judge, options_.fp8);
   if (judge_) judge_->listen(options_.hear_calls);
   if (options_.check_steps)
     step_check_ = std::make_unique<StepCheck>(options_.rule, options_.reduce, weights_dtype(options_));
-  if (!options_.shadows.local || !options_.shadows.carried || options_.rule.grad_penalty > 0 || scaled_until_update())
+  if (options_.fp8) fp8_ = std::make_unique<Fp8State>(*options_.fp8, options_.planted_fp8);
+  if (!options_.shadows.local || !options_.shadows.carried || options_.rule.grad_penalty > 0 || options_.fp8 ||
+      scaled_until_update())
     options_.gradient_errors = 0;
   if (!options_.rule.backward_each) return;
   options_.gradient_errors = 0;  // its errors are of one backward
@@ -155,6 +171,7 @@ void Trainer::prepare() {
   for (int rank = 0; rank < options_.rule.ranks; ++rank) {
     ranks_.push_back(std::make_unique<Rank>(net_.name, options_.seed));
     ranks_.back()->parameters.share_values(parameters_);
+    if (fp8_) ranks_.back()->fp8.emplace(*fp8_);
   }
   if (!options_.shadows.carried) return;
   for (int k = 0; k < std::max(1, options_.spread_seeds); ++k)
@@ -243,6 +260,10 @@ void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
   options.rank = number;
   options.stream = stream_.get();
   if (nudge_) options.fault = nudge_;
+  if (rank.fp8) {
+    rank.fp8->record(!nudge_);
+    options.fp8 = &*rank.fp8;
+  }
   options.kernels_of = options_.kernels_of.empty() ? nullptr : &options_.kernels_of;
   options.autocast = options_.autocast;
   options.keep_low_precision_grads = options_.keep_low_precision_grads;
@@ -323,6 +344,7 @@ double Trainer::run_micro_batches(StepResult& result) {
     parallel_for(ranks, 1, run);
   else
     run(0, ranks);
+  end_fp8();
   float loss = 0;
   double norm = 0;
   for (const auto& rank : ranks_) {
@@ -338,6 +360,26 @@ double Trainer::run_micro_batches(StepResult& result) {
   if (ranks == 1) return loss;
   reduce_gradients(scale);
   return loss / static_cast<float>(ranks);
+}
+
+/// The scales of the next step, from what all ranks met in all micro-batches.
+void Trainer::end_fp8() {
+  if (!fp8_ || nudge_) return;
+  std::map<std::string, Fp8State::Met, std::less<>> all;
+  for (const auto& rank : ranks_) {
+    for (const auto& [name, met] : rank->fp8->met()) {
+      Fp8State::Met& most = all.try_emplace(name, met).first->second;
+      most.amax = std::max(most.amax, met.amax);
+    }
+    rank->fp8->met().clear();
+  }
+  fp8_->update(all);
+  if (judge_ && judge_->fp8() != nullptr) judge_->fp8()->end_step();
+}
+
+void Trainer::restore_fp8(const std::string& tensor, const Fp8State::Of& of) {
+  fp8_->restore(tensor, of);
+  if (judge_ && judge_->fp8() != nullptr) judge_->fp8()->restore(tensor, of);
 }
 
 void Trainer::reduce_gradients(float scale) {

@@ -10,6 +10,7 @@
 
 #include "checks/train/clip_and_decay.h"
 #include "checks/train/fp64_run.h"
+#include "checks/train/fp8.h"
 #include "checks/train/gradient_errors.h"
 #include "checks/train/graph.h"
 #include "checks/train/ranks.h"
@@ -38,6 +39,7 @@ struct TrainOptions {
   NetOptions net;
   std::optional<Net> own_net = {};                 ///< instead of `net`
   Dtype dtype = Dtype::fp16;                       ///< of autocast; fp32: no autocast
+  std::optional<Fp8Recipe> fp8 = {};               ///< linear layers read fp8; `dtype` is what lies between
   AutocastDevice autocast = AutocastDevice::cuda;  ///< GraphOptions::autocast
   GradScalerOptions scaler = {};
   std::optional<ScaleRule> scale_rule = {};  ///< moves the scale instead of torch's rule
@@ -65,6 +67,7 @@ struct TrainOptions {
   std::map<std::string, const OpDef*> kernels_of = {};
   std::function<void(Stage, ParameterSet&, double scale)> plant = nullptr;
   std::optional<OptimizerChoice> planted_optimizer = {};
+  std::optional<Fp8Fault> planted_fp8 = {};
   std::function<void(const Event&)> fault = nullptr;  ///< GraphOptions::fault
   /// The device that the run is on (kernels::make_cuda_stream), of one rank; null: the host. Of a step the host still
   /// does, on the device's memory, what GraphOptions and kernels/multi_tensor.h leave to it: norms, clipping, Adagrad
@@ -76,6 +79,9 @@ struct TrainOptions {
 inline Dtype weights_dtype(const TrainOptions& options) {
   return options.rule.optimizer.weights == Weights::fp32 ? Dtype::fp32 : options.dtype;
 }
+
+/// "fp8", or that of autocast.
+inline const char* dtype_name(const TrainOptions& options) { return options.fp8 ? "fp8" : name(options.dtype); }
 
 /// "none", "torch", or the rule's.
 inline const char* scaler_name(const TrainOptions& options) {
@@ -188,6 +194,9 @@ class Trainer {
   /// Null on the host.
   kernels::Stream* stream() { return stream_.get(); }
   // For checkpoints.
+  /// Null unless the run is in fp8.
+  const Fp8State* fp8() const { return fp8_.get(); }
+  void restore_fp8(const std::string& tensor, const Fp8State::Of& of);
   /// Makes parameters, optimizer and fp64 runs, which come to be with the first step otherwise.
   void prepare();
   int skips() const { return skips_; }
@@ -228,6 +237,7 @@ class Trainer {
   void unscale();
   void unscale_gradients(StepResult& result);
   void update(StepResult& result);
+  void end_fp8();
   void begin_checks();
   void repeat_with_other_rounding();
   void plant(Stage stage, ParameterSet& parameters);
@@ -255,6 +265,7 @@ class Trainer {
   std::unique_ptr<kernels::Stream> stream_;
   ParameterSet parameters_;
   std::vector<std::unique_ptr<Rank>> ranks_;
+  std::unique_ptr<Fp8State> fp8_;
   std::unique_ptr<GradScaler> scaler_;
   std::unique_ptr<OptimizerSet> optimizers_;
   std::unique_ptr<ShardedRanks> sharded_;  ///< has optimizers, schedules and scalers of its own

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 
+#include "checks/train/fp8_check.h"
 #include "checks/train/trainer.h"
 
 namespace ampcheck::checks::train {
@@ -225,6 +226,11 @@ std::vector<RunFinding> Trainer::findings() const {
       out.push_back(
           {RunCode::cast, c.step, c.where,
            fmt::format("{} of {} elements: {:.6g} where {:.6g} is right", c.outside, c.elements, c.got, c.want)});
+  if (judge_ && judge_->fp8() != nullptr)
+    for (const Fp8Departure& d : judge_->fp8()->departures())
+      out.push_back(
+          {RunCode::fp8, d.step, d.where(),
+           d.what + (d.tensors > 1 ? fmt::format("; {} of {} tensors in fp8 are like that", d.tensors, d.of) : "")});
   if (step_check_) out.insert(out.end(), step_check_->findings().begin(), step_check_->findings().end());
   if (same_weights_)
     for (RunFinding& found : same_weights_->findings())

@@ -105,6 +105,10 @@ void add_above_zero(CLI::App* command, const char* flag, const char* help, doubl
   });
 }
 
+/// fp8 is of the products of linear layers; between them is bf16.
+constexpr std::array kTrainTypes = {Named<Dtype>{"fp32", Dtype::fp32}, Named<Dtype>{"fp16", Dtype::fp16},
+                                    Named<Dtype>{"bf16", Dtype::bf16}, Named<Dtype>{"fp8", Dtype::bf16}};
+
 /// What a step takes memory for: the net, its batch, and what the optimizer keeps.
 void add_net_options(CLI::App* command, NetOptions& o, const char* dtype_help) {
   each(command, "--loss", "L",
@@ -112,7 +116,10 @@ void add_net_options(CLI::App* command, NetOptions& o, const char* dtype_help) {
        "Given more than once, or with commas: several losses, each of that layer's output",
        [&o](const std::string& s) { o.loss += (o.loss.empty() ? "" : ",") + loss_list(s); });
   each(command, "--dtype", "T", dtype_help,
-       [&o](const std::string& s) { o.dtype = choose("--dtype", s, kComputeTypes); });
+       [&o](const std::string& s) {
+         o.dtype = choose("--dtype", s, kTrainTypes);
+         o.fp8 = s == "fp8";
+       });
   each(command, "--optimizer", "O",
        "sgd (default), adam, adamw, adagrad or rmsprop. Given again as 'adam,lr=0.003@head': a further optimizer, of "
        "the "

@@ -20,6 +20,7 @@ namespace ampcheck::tools {
 /// What a step takes memory for: the net, its batch, and what the optimizer keeps.
 struct NetOptions : CommonOptions, IsolationOptions {
   std::optional<Dtype> dtype = {};  ///< that the net is trained in; none: fp16
+  bool fp8 = false;                 ///< its linear layers in fp8, the rest in `dtype`
   std::string optimizer = "sgd";
   std::vector<checks::train::LayerOptimizer> further = {};  ///< optimizers of some layers
   double momentum = -1;                                     ///< negative: the model's or optimizer's own
@@ -44,6 +45,7 @@ struct TrainOptions : NetOptions {
   std::string scaler = {};                       ///< torch, another framework's, or none; empty: torch for fp16
   double init_scale = -1, growth_interval = -1;  ///< negative: the rule's own
   double lr = -1, weight_decay = -1;             ///< negative: the model's or optimizer's own
+  std::string fp8_recipe = {};                   ///< empty: delayed
   double clip_norm = 0, clip_value = 0, loss_weight = 1, grad_penalty = 0;
   bool fused = false, keep_low_precision_grads = false;
   checks::train::Weights weights = checks::train::Weights::fp32;

@@ -98,6 +98,8 @@ TrainerOptions trainer_options(const TrainOptions& chosen) {
   out.seed = chosen.seed;
   out.dtype = chosen.dtype.value_or(Dtype::fp16);
   out.autocast = chosen.autocast.value_or(out.autocast);
+  refuse_unused(!chosen.fp8 && !chosen.fp8_recipe.empty(), "--fp8", "--dtype fp8");
+  if (chosen.fp8) out.fp8 = read_fp8_recipe(chosen.fp8_recipe.empty() ? "delayed" : chosen.fp8_recipe);
   choose_scaler(chosen.scaler, chosen.init_scale, chosen.growth_interval, out);
   require_used(chosen, out);
   out.rule.optimizer = {.name = chosen.optimizer,
