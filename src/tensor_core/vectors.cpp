@@ -3,6 +3,8 @@
 
 #include <bit>
 #include <charconv>
+#include <map>
+#include <utility>
 
 #include "src/error.h"
 #include "src/rounding.h"
@@ -45,23 +47,55 @@ class Reader {
   }
 
   void read_heading(std::string_view line) {
-    const auto input = [&](std::string_view text) {
+    std::map<std::string_view, std::string_view> said;
+    for (std::string_view word = word_of(line); !word.empty(); word = word_of(line))
+      if (const std::size_t at = word.find('='); at != std::string_view::npos)
+        said[word.substr(0, at)] = word.substr(at + 1);
+    if (said.contains("gpu")) out_.gpu = said["gpu"];
+    if (said.contains("scaled")) return read_scaled(said);
+    const auto input = [&](std::string_view key, std::optional<Input>& to) {
+      if (!said.contains(key)) return;
       Input found;
-      if (!find_input(text, found)) fail("'" + std::string(text) + "'", "in=fp16, bf16, tf32, e4m3 or e5m2");
-      return found;
+      if (!find_input(said[key], found))
+        fail("'" + std::string(said[key]) + "'", "in=fp16, bf16, tf32, e4m3 or e5m2");
+      to = found;
     };
-    for (std::string_view word = word_of(line); !word.empty(); word = word_of(line)) {
-      const std::size_t at = word.find('=');
-      if (at == std::string_view::npos) continue;
-      const std::string_view key = word.substr(0, at), value = word.substr(at + 1);
-      if (key == "gpu") out_.gpu = value;
-      if (key == "in") out_.a = input(value);
-      if (key == "in_b") out_.b = input(value);
-      Output output;
-      if (key != "out") continue;
-      if (!find_output(value, output)) fail("'" + std::string(value) + "'", "out=fp32 or fp16");
-      out_.output = output;
-    }
+    input("in", out_.a);
+    input("in_b", out_.b);
+    if (!said.contains("out")) return;
+    Output output;
+    if (!find_output(said["out"], output)) fail("'" + std::string(said["out"]) + "'", "out=fp32 or fp16");
+    out_.output = output;
+  }
+
+  void read_scaled(std::map<std::string_view, std::string_view>& said) {
+    using Kind = ScaledInstruction::Kind;
+    ScaledInstruction out;
+    const bool fp4 = said["scaled"] == "mxf4nvf4";
+    if (!fp4 && said["scaled"] != "mxf8f6f4")
+      fail("'" + std::string(said["scaled"]) + "'", "scaled=mxf8f6f4 or mxf4nvf4");
+    out.kind = fp4 ? Kind::mxf4nvf4 : Kind::mxf8f6f4;
+    constexpr std::pair<std::string_view, const FloatFormat*> kFactors[] = {
+        {"e4m3", &kE4m3fn}, {"e5m2", &kE5m2}, {"e3m2", &kE3m2fn}, {"e2m3", &kE2m3fn}, {"e2m1", &kE2m1fn}};
+    const auto factor = [&](std::string_view key, FloatFormat& to) {
+      for (const auto& [word, format] : kFactors)
+        if (said[key] == word) {
+          to = *format;
+          return;
+        }
+      fail(said[key].empty() ? "no " + std::string(key) + "=" : "'" + std::string(said[key]) + "'",
+           fp4 ? "in=e2m1" : "in=e4m3, e5m2, e3m2, e2m3 or e2m1");
+    };
+    factor("in", out.a);
+    if (said.contains("in_b"))
+      factor("in_b", out.b);
+    else
+      out.b = out.a;
+    if (const std::string_view scale = said["scale"]; scale == "ue4m3")
+      out.scale = kE4m3fn;
+    else if (!scale.empty() && scale != "ue8m0")
+      fail("'" + std::string(scale) + "'", "scale=ue8m0 or ue4m3");
+    out_.scaled = out;
   }
 
   std::vector<std::uint32_t> read_codes(std::string_view field) const {
@@ -85,17 +119,34 @@ class Reader {
       more = bar != std::string_view::npos;
       if (more) line.remove_prefix(bar + 1);
     }
-    if (fields.size() != 3 && fields.size() != 4)
-      fail(std::to_string(fields.size()) + " fields", "a | b | c, or a | b | c | d");
+    const bool scaled = out_.scaled.has_value();
+    const std::size_t at_c = scaled ? 4 : 2;
+    if (fields.size() != at_c + 1 && fields.size() != at_c + 2)
+      fail(std::to_string(fields.size()) + " fields",
+           scaled ? "a | b | scales of a | scales of b | c, and | d where it is known" : "a | b | c, or a | b | c | d");
     if (fields[0].empty() || fields[0].size() != fields[1].size())
       fail(std::to_string(fields[0].size()) + " numbers of a and " + std::to_string(fields[1].size()) + " of b",
            "as many of either, one at least");
-    for (std::size_t i = 2; i < fields.size(); ++i)
+    for (std::size_t i = at_c; i < fields.size(); ++i)
       if (fields[i].size() != 1)
-        fail(std::to_string(fields[i].size()) + (i == 2 ? " numbers of c" : " numbers of d"), "one");
-    Vector out{line_, std::move(fields[0]), std::move(fields[1]), fields[2][0], {}};
-    if (fields.size() == 4) out.d = fields[3][0];
+        fail(std::to_string(fields[i].size()) + (i == at_c ? " numbers of c" : " numbers of d"), "one");
+    Vector out{.line = line_, .a = std::move(fields[0]), .b = std::move(fields[1]), .c = fields[at_c][0], .d = {}};
+    if (scaled) {
+      out.a_scales = std::move(fields[2]);
+      out.b_scales = std::move(fields[3]);
+      require_sizes(out);
+    }
+    if (fields.size() == at_c + 2) out.d = fields[at_c + 1][0];
     return out;
+  }
+
+  void require_sizes(const Vector& v) const {
+    const auto k = static_cast<std::size_t>(out_.scaled->k()),
+               scales = k / static_cast<std::size_t>(out_.scaled->scaled_together());
+    if (v.a.size() != k) fail(std::to_string(v.a.size()) + " numbers of a", std::to_string(k));
+    if (v.a_scales.size() != scales || v.b_scales.size() != scales)
+      fail(std::to_string(v.a_scales.size()) + " and " + std::to_string(v.b_scales.size()) + " scales",
+           std::to_string(scales) + " of a and of b");
   }
 
   std::string_view text_;

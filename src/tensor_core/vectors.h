@@ -3,7 +3,9 @@
 //   a[0] ... a[k-1] | b[0] ... b[k-1] | c | d
 // in hex. a and b in their type's bits (tf32: of an fp32), c and d in those of an fp32, whatever the output type is. d
 // may be missing: nobody knows it yet. A first line "# gpu=H100 in=bf16 out=fp32 k=16" says the types; "in_b=" that of
-// b where it differs.
+// b where it differs. With scales (Blackwell) a line is
+//   a ... | b ... | scales of a | scales of b | c | d
+// and the first line "# scaled=mxf4nvf4 in=e2m1 scale=ue4m3".
 #pragma once
 
 #include <cstdint>
@@ -12,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/tensor_core/block_scaled.h"
 #include "src/tensor_core/instruction.h"
 
 namespace ampcheck::tensor_core {
@@ -19,6 +22,7 @@ namespace ampcheck::tensor_core {
 struct Vector {
   std::size_t line = 0;  ///< of the file, from 1
   std::vector<std::uint32_t> a, b;
+  std::vector<std::uint32_t> a_scales = {}, b_scales = {};  ///< where the file has scales
   std::uint32_t c = 0;             ///< fp32 bits
   std::optional<std::uint32_t> d;  ///< fp32 bits
 };
@@ -27,6 +31,7 @@ struct Vectors {
   std::string gpu;  ///< empty: the file does not say
   std::optional<Input> a, b;
   std::optional<Output> output;
+  std::optional<ScaledInstruction> scaled;  ///< then a and b are not set
   std::vector<Vector> all;
 };
 

@@ -52,6 +52,40 @@ TEST(Mma, LongVectorsAreChainsInTheOrderAskedFor) {
   EXPECT_TRUE(contains(ampcheck("mma h100 -f " + file).out, "| 47000000 | 47010000\n")) << "mma adds c outside";
 }
 
+/// 32 products of 1 by 1, with scales 2 and 1/2 on either side; and of fp4 a sum that only many bits keep.
+TEST(Mma, VectorsWithScalesFollowThePublishedModel) {
+  const TemporaryFolder folder;
+  const auto times = [](int n, const char* code) {
+    std::string out;
+    for (int i = 0; i < n; ++i) out += std::string(code) + " ";
+    return out;
+  };
+  const std::string ones = times(32, "38") + "| " + times(32, "38") + "| 80 | 7e | 00000000";
+  const std::string file = file_with(folder, "# scaled=mxf8f6f4 in=e4m3\n" + ones + "\n");
+  EXPECT_TRUE(contains(ampcheck("mma b200 -f " + file).out, "| 00000000 | 42000000\n"));
+  // c = 2^30 and one product of 1 times 2^-0: 25 bits lose it, 35 keep it.
+  const std::string fp4 = "2 " + times(63, "0") + "| 2 " + times(63, "0") + "| 7f 7f | 7f 7f | 4b800000";  // 2^24 + 1
+  file_with(folder, "# scaled=mxf4nvf4 in=e2m1\n" + fp4 + " | 4b800000\n");
+  const ProgramResult known = ampcheck("mma b200 -f " + file);
+  EXPECT_EQ(known.exit_code, 0) << known.out << known.err;
+  EXPECT_TRUE(contains(known.out, "Every d is that of the model with F = 35.")) << known.out;
+  file_with(folder, "# scaled=mxf4nvf4 in=e2m1\n" + fp4 + " | 4b800001\n");
+  EXPECT_EQ(ampcheck("mma b200 -f " + file).exit_code, 1);
+  const std::pair<std::string, const char*> faults[] = {
+      {"# scaled=mxfp4 in=e2m1\n" + fp4, "want scaled=mxf8f6f4 or mxf4nvf4"},
+      {"# scaled=mxf4nvf4\n" + fp4, "got no in="},
+      {"# scaled=mxf8f6f4 in=e4m3\n" + fp4, "got 64 numbers of a, want 32"},
+      {"# scaled=mxf8f6f4 in=e4m3\n38 | 38 | 0\n", "a | b | scales of a | scales of b | c"}};
+  for (const auto& [text, words] : faults) {
+    file_with(folder, text);
+    const ProgramResult run = ampcheck("mma b200 -f " + file);
+    EXPECT_EQ(run.exit_code, 2) << text;
+    EXPECT_TRUE(contains(run.err, words)) << run.err;
+  }
+  file_with(folder, "# scaled=mxf8f6f4 in=e4m3\n" + ones + "\n");
+  EXPECT_TRUE(contains(ampcheck("mma h100 -f " + file).err, "want b200"));
+}
+
 TEST(Mma, SaysWhatIsWrong) {
   const TemporaryFolder folder;
   const std::string file = file_with(folder, "3c00 | 3c00 | 0\n");

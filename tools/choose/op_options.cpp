@@ -41,7 +41,7 @@ void add_options(CLI::App* command, CheckOptions& o) {
   add_inputs_option(command, o);
   add_dump_options(command, o);
   add_run_options(command, o);
-  add_lines_option(command, o);
+  add_lines_option(command);
   add_fuse_option(command);
   each(
       command, "--accumulate", "T",
@@ -91,7 +91,7 @@ void add_options(CLI::App* command, ReplayOptions& o) {
   add_data_option(command, o.data);
   add_inputs_option(command, o);
   add_run_options(command, o);
-  add_lines_option(command, o);
+  add_lines_option(command);
   add_fuse_option(command);
   add_accumulate_option(command, o);
   add_memory_option(command, o);

@@ -57,13 +57,9 @@ void add_run_options(CLI::App* command, RunningOptions& o) {
            "judge by the formula as it is written: no further form and no regrouping of it admits a number");
 }
 
-void add_lines_option(CLI::App* command, RunningOptions& o) {
+void add_lines_option(CLI::App* command) {
   add_flag(
-      command, "--lines",
-      [&o] {
-        o.lines = true;
-        follow_lines_of_kernels();
-      },
+      command, "--lines", [] { follow_lines_of_kernels(); },
       "of GPU kernels on device ptx, show what each source line does to the numbers: rounding, cancellation, overflow "
       "and underflow, beside a shadow in fp64");
 }

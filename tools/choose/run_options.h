@@ -31,7 +31,6 @@ struct RunningOptions : IsolationOptions {
   bool relations = true;
   bool as_written = false;  ///< by the formula alone: no further form, no regrouping
   std::int64_t memory = 0;  ///< bytes that the cases that run at a time may take; 0: four fifths of what is free
-  bool lines = false;       ///< kernels on device ptx are followed in fp64, line by line
   double time_budget = 0;   ///< seconds after which no further case starts; 0: none
 };
 
@@ -43,7 +42,7 @@ void add_sandbox_option(CLI::App* command);
 /// --device, --jobs, --isolation, --timeout, --sandbox, --no-relations, --as-written.
 void add_run_options(CLI::App* command, RunningOptions& o);
 /// --lines, of a command that shows them.
-void add_lines_option(CLI::App* command, RunningOptions& o);
+void add_lines_option(CLI::App* command);
 /// --fuse, of a command that runs kernels on device ptx.
 void add_fuse_option(CLI::App* command);
 void add_memory_option(CLI::App* command, RunningOptions& o);

@@ -8,6 +8,10 @@
 #include "tools/choose/options.h"
 #include "tools/report/exit_code.h"
 
+namespace ampcheck::tensor_core {
+struct Vectors;
+}
+
 namespace ampcheck::tools {
 
 ExitCode list_command(const ListOptions& options);
@@ -24,6 +28,8 @@ ExitCode certify_command(const CertifyOptions& options);
 ExitCode formats_command(const FormatsOptions& options);
 /// `mma GENERATION`: what its tensor cores compute of given vectors.
 ExitCode mma_command(const MmaOptions& options);
+/// Of vectors with scales.
+ExitCode mma_scaled(const tensor_core::Vectors& vectors, bool as_json);
 ExitCode explain_command(const ExplainOptions& options);
 ExitCode doctor_command(const DoctorOptions& options);
 ExitCode version_command(const VersionOptions& options);

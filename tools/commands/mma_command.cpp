@@ -278,6 +278,13 @@ ExitCode mma_command(const MmaOptions& o) {
     write_stderr("ampcheck: " + o.file + " has no vector\n");
     return ExitCode::nothing_ran;
   }
+  if (v.scaled) {
+    if (generation_of(o) != TensorCore::b200)
+      throw UsageError("[mma] got vectors with scales and '" + o.generation + "', want b200: no older core has them");
+    if (o.a || o.output || o.unit)
+      throw UsageError("[mma] got vectors with scales and --in, --out or --unit, want none of them: the file says its types");
+    return mma_scaled(v, o.json);
+  }
   const Instruction types = types_of(o, v);
   const auto with_d =
       static_cast<std::size_t>(std::count_if(v.all.begin(), v.all.end(), [](const Vector& each) { return each.d; }));

@@ -23,6 +23,10 @@ add_executable(run_program EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tools/gpu/run_pr
 target_link_libraries(run_program PRIVATE ampcheck::src ampcheck_flags)
 set_target_properties(run_program PROPERTIES ENABLE_EXPORTS ON RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tools/gpu)
 
+add_test(NAME foreign_kernels COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/support/foreign_kernels_test.sh ${CMAKE_SOURCE_DIR}
+                                      ${CMAKE_CURRENT_BINARY_DIR}/foreign_kernels_test $<TARGET_FILE:ampcheck>)
+set_tests_properties(foreign_kernels PROPERTIES LABELS quick TIMEOUT 300)
+
 # Where the packed tests find files: beside them, in the unpacked archive.
 function(ampcheck_packed_paths out)
   set(CMAKE_SOURCE_DIR .)
