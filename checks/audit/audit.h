@@ -93,7 +93,7 @@ struct Scores {
 };
 Scores score(const std::vector<Trial>& trials);
 
-/// What the zoo is to show, of all defects and of the unseen third; a score below is a failure of the tool.
+/// What the zoo is to show, of all defects and of the unseen ones; a score below is a failure of the tool.
 inline constexpr double kFoundGoal = 0.99, kExactGoal = 0.95, kCauseGoal = 0.88, kUnseenCauseGoal = 0.85;
 inline constexpr double kWrongCauseGoal = 0.03;  ///< of the findings at most
 bool goals_met(const Score& score, double cause_goal = kCauseGoal);

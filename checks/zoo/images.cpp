@@ -53,6 +53,12 @@ Extents pool_extents(const Call& call, const char* out) {
   return {x[0], x[1], x[2], x[3], y[2], y[3], call.integer("stride"), call.integer("padding")};
 }
 
+/// Whether tap k of a window, in column `column` of the image, is left out.
+bool not_read(Twist twist, const Extents& e, std::int64_t kernel, std::int64_t k, std::int64_t column) {
+  return (twist == Twist::window_one_short && kernel > 1 && k % kernel == kernel - 1) ||
+         (twist == Twist::odd_window_lost && column >= e.w / 2 * 2);
+}
+
 /// Index in x of the winner of a window, -1 if none; `value`: its value.
 std::int64_t winner(const Values& x, const Extents& e, std::int64_t kernel, std::int64_t plane, std::int64_t i,
                     std::int64_t j, const Style& style, float& value) {
@@ -62,8 +68,7 @@ std::int64_t winner(const Values& x, const Extents& e, std::int64_t kernel, std:
   for (std::int64_t tap = 0; tap < kernel * kernel; ++tap) {
     const std::int64_t k = style.twist == Twist::backwards_scan ? kernel * kernel - 1 - tap : tap;
     const std::int64_t a = i * stride - e.padding + k / kernel, b = j * stride - e.padding + k % kernel;
-    if (style.twist == Twist::window_one_short && kernel > 1 && k % kernel == kernel - 1) continue;
-    if (style.twist == Twist::odd_window_lost && (b >= e.w / 2 * 2)) continue;
+    if (not_read(style.twist, e, kernel, k, b)) continue;
     if (a < 0 || a >= e.h || b < 0 || b >= e.w) {
       if (style.twist == Twist::padding_is_zero && 0 > value) {
         value = 0;
