@@ -20,6 +20,7 @@ namespace ampcheck::checks::train {
 namespace {
 
 constexpr const char *kFormat = "format", *kRecipe = "recipe", *kLeft = "trainer/left", *kMost = "trainer/most_apart";
+const std::string kFp8 = "fp8/";
 constexpr std::string_view kVersion = "ampcheck.checkpoint/2";  // 2: loss scale's settings, verdict
 
 Tensor numbers(const std::vector<double>& values) {
@@ -63,6 +64,7 @@ std::string recipe_of(const Trainer& trainer) {
                     other.momentum, other.weight_decay, other.nesterov, fmt::join(o.rule.further[k - 1].layers, ","));
   }
   if (o.rule.backward_each) out += " backward each";
+  if (o.fp8) out += " fp8 " + o.fp8->str();
   if (o.rule.grad_penalty > 0) out += fmt::format(" grad_penalty {}", o.rule.grad_penalty);
   if (o.shadows.carried && o.spread_seeds != TrainOptions().spread_seeds)
     out += fmt::format(" spread_seeds {}", std::max(1, o.spread_seeds));
@@ -250,6 +252,22 @@ void take_run(const Entries& file, Trainer& trainer) {
   }
 }
 
+/// Of each tensor in fp8 whether it is a gradient, its scale, and the amaxes of its history.
+void take_fp8(const Entries& file, Trainer& trainer) {
+  if (trainer.fp8() == nullptr) return;
+  for (const auto& [name, tensor] : file.all) {
+    if (!name.starts_with(kFp8)) continue;
+    const std::vector<double> kept = file.numbers(name);
+    if (kept.size() < 2 || !(kept[1] > 0))
+      throw Error("[checkpoint] " + file.where + " '" + name + "', got no scale above 0, want one and its history");
+    Fp8State::Of of;
+    of.gradient = kept[0] != 0;
+    of.scale = static_cast<float>(kept[1]);
+    for (std::size_t i = 2; i < kept.size(); ++i) of.history.push_back(static_cast<float>(kept[i]));
+    trainer.restore_fp8(name.substr(kFp8.size()), of);
+  }
+}
+
 }  // namespace
 
 std::string checkpoint_bytes(Trainer& trainer) {
@@ -277,6 +295,12 @@ std::string checkpoint_bytes(Trainer& trainer) {
     for (int r = 0; r < sharded->ranks(); ++r) put(out, rank_prefix(r), sharded->shards(r), sharded->optimizers(r));
   else
     put(out, "", trainer.parameters(), trainer.optimizers());
+  if (trainer.fp8() != nullptr)
+    for (const auto& [name, of] : trainer.fp8()->all()) {
+      std::vector<double> kept = {static_cast<double>(of.gradient), static_cast<double>(of.scale)};
+      kept.insert(kept.end(), of.history.begin(), of.history.end());
+      out.push_back({kFp8 + name, numbers(kept)});
+    }
   for (std::size_t k = 0; k < trainer.reference().size(); ++k)
     put(out, fp64_prefix(k), trainer.reference()[k]->parameters(), *trainer.reference()[k]->optimizers());
   return safetensors_bytes(out);
@@ -288,6 +312,7 @@ void resume(Trainer& trainer, std::string_view bytes, const std::string& where) 
   const MemoryScope scope(trainer.stream());
   require_same_run(file, trainer);
   take_run(file, trainer);
+  take_fp8(file, trainer);
   const auto counts = file.numbers("trainer/steps", 2);
   const int steps = file.steps("trainer/steps", counts[0]), skips = file.steps("trainer/steps", counts[1], steps);
   for (std::size_t k = 0; k < trainer.reference().size(); ++k) {

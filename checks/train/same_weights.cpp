@@ -16,10 +16,13 @@ namespace {
 /// Codes of one sign order as magnitudes do. `exponent`: its bits all set are an infinity or NaN.
 template <class Code>
 void nudge_codes(Code* codes, std::int64_t n, Code exponent, const Random& random) {
+  constexpr std::int64_t kDraws = 32;  // of two bits, in one number
+  std::uint64_t drawn = 0;
   for (std::int64_t i = 0; i < n; ++i) {
+    drawn = i % kDraws == 0 ? random.bits(static_cast<std::uint64_t>(i / kDraws)) : drawn >> 2;
     const Code size = codes[i] & static_cast<Code>(~(Code{1} << (8 * sizeof(Code) - 1)));
     if (size == 0 || size >= exponent) continue;
-    const std::uint64_t two = random.bits(static_cast<std::uint64_t>(i)) & 3u;
+    const std::uint64_t two = drawn & 3u;
     if (two == 0 && static_cast<Code>(size + 1) < exponent) codes[i] = static_cast<Code>(codes[i] + 1);
     if (two == 1 && size > 1) codes[i] = static_cast<Code>(codes[i] - 1);
   }

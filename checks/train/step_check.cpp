@@ -196,11 +196,17 @@ void StepCheck::unscaled(ParameterSet& parameters, double scale) {
 
 void StepCheck::clipped(ParameterSet& parameters) {
   if (!checked_) return;
-  // The norm is a sum of n squares in fp32, and a root.
+  // The norm is a sum of n squares in fp32, and a root. Of gradients in 16 bits the norm of each and of all, its sum
+  // with torch's 1e-6, the reciprocal and the factor are rounded to these.
   std::int64_t n = 0;
   for (const auto& [name, values] : gradients_) n += std::ssize(values);
+  constexpr double kRoundings = 5;
+  double narrow = 0;
+  for (const Parameter& parameter : parameters.all())
+    if (parameter.grad.defined() && parameter.grad.dtype() != Dtype::fp32)
+      narrow = std::max(narrow, kRoundings * format(parameter.grad.dtype()).unit_roundoff());
   const double norm = norm_of_gradients(), share = rule_.clip_norm / (norm + 1e-6),
-               error = (static_cast<double>(n) + 8) * kFp32.unit_roundoff() + kFp32.min_subnormal();
+               error = (static_cast<double>(n) + 8) * kFp32.unit_roundoff() + kFp32.min_subnormal() + narrow;
   Rounded factor{std::min(1.0, share), share < 1 + error ? share * error : 0};
   if (rule_.clip_norm <= 0) factor = {1, 0};
   if (!std::isfinite(norm)) factor.radius = HUGE_VAL;

@@ -497,7 +497,11 @@ StepResult Trainer::step() {
   start_counting();
   begin_checks();
   result.loss = run_micro_batches(result);
-  if (same_weights_) same_weights_->add_loss(result.loss, result.rounding.value_or(0));
+  if (same_weights_) {
+    // What the loss is computed from is no more exact than the products that it comes from.
+    const double coarser = fp8_ ? kE4m3fn.unit_roundoff() / format(options_.dtype).unit_roundoff() : 1;
+    same_weights_->add_loss(result.loss, coarser * result.rounding.value_or(0));
+  }
   compare_losses(result);
   result.scale = scaler().get_scale();
   unscale_gradients(result);
