@@ -80,7 +80,7 @@ class Survey:
                        f"arch={self.args.arch},code={self.args.arch}", f"-I{source.parent}", str(self.smaller(source)),
                        "-o", str(library)), self.args.timeout)
         if code != 0:
-            return [{"file": source.name, "outcome": "not built", "text": first_error(err)}]
+            return [{"file": source.name, "outcome": "not built", "text": first_error(err) or "it took too long"}]
         out = []
         for number in range(1, MOST_NUMBERS + 1):
             code, text, err = run([self.args.runner, str(library), str(number)], self.args.timeout, source.parent)
