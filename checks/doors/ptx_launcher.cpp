@@ -69,7 +69,7 @@ void require_kernel(const ptx::Program& program, const std::string& symbol,
   if (kernel == nullptr) {
     std::string list;
     for (const ptx::Routine& known : program.functions)
-      if (known.entry) list += (list.empty() ? "" : ", ") + known.name;
+      if (known.entry && known.defined) list += (list.empty() ? "" : ", ") + known.name;
     throw Error("kernel '" + symbol + "', got none in '" + program.text.path + "', want one of " +
                 (list.empty() ? "none, for it has no kernel" : list));
   }

@@ -513,7 +513,7 @@ std::shared_ptr<const Program> Decoder::all() {
 
 const Routine* Program::entry(const std::string& name) const {
   for (const Routine& code : functions)
-    if (code.entry && code.name == name) return &code;
+    if (code.entry && code.defined && code.name == name) return &code;
   return nullptr;
 }
 

@@ -459,7 +459,7 @@ Outcome run(const Program& program, const std::string& kernel, const Launch& lau
   if (code == nullptr) {
     std::string list;
     for (const Routine& known : program.functions)
-      if (known.entry) list += (list.empty() ? "" : ", ") + known.name;
+      if (known.entry && known.defined) list += (list.empty() ? "" : ", ") + known.name;
     throw PtxError("[" + program.text.path + "] got no kernel '" + kernel + "', want one of " +
                    (list.empty() ? "(it has none)" : list));
   }

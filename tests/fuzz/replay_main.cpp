@@ -25,9 +25,10 @@ void run(std::string_view bytes) {
   LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
 }
 
-/// The input at hand, for who looks at a run that ended: an abort leaves no other trace of it.
+/// The input at hand, for who looks at a run that ended: a signal leaves no other trace of it.
 const std::string* current = nullptr;
-extern "C" void on_abort(int) {
+extern "C" void on_crash(int number) {
+  std::signal(number, SIG_DFL);  // the next time it ends the process
   if (current == nullptr) return;
   const int file = ::open("fuzz_crash", O_WRONLY | O_CREAT | O_TRUNC, 0600);
   [[maybe_unused]] const ssize_t put = ::write(file, current->data(), current->size());
@@ -115,7 +116,7 @@ int main(int argc, char** argv) {
   }
   std::printf("%zu inputs\n", files.size());
   if (files.empty()) return 1;
-  std::signal(SIGABRT, on_abort);
+  for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE}) std::signal(number, on_crash);
   std::string input;
   current = &input;
   for (std::uint64_t k = from; k < from + changes; ++k) {

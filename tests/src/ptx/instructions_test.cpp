@@ -53,6 +53,20 @@ float as_float(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 std::uint32_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
 using U = std::uint32_t;
 
+/// It has no registers either, so a launch would write where none are.
+TEST(PtxInstructions, AKernelWithoutABodyIsNone) {
+  const std::string head = ".version 7.0\n.target sm_80\n.address_size 64\n";
+  const auto program = decode(parse(head + ".visible .entry k;\n", "k.ptx"));
+  EXPECT_EQ(program->entry("k"), nullptr);
+  try {
+    run(*program, "k", {});
+    ADD_FAILURE() << "it ran";
+  } catch (const PtxError& error) {
+    EXPECT_STREQ(error.what(), "[k.ptx] got no kernel 'k', want one of (it has none)");
+  }
+  EXPECT_NE(decode(parse(head + ".visible .entry k;\n.visible .entry k() { ret; }\n", "k.ptx"))->entry("k"), nullptr);
+}
+
 TEST(PtxInstructions, WholeNumbers) {
   expect_same("mul.hi.u32 %r3, %r0, %r1;\n", [](U a, U b, U) { return static_cast<U>((std::uint64_t{a} * b) >> 32); });
   expect_same("mul.hi.s32 %r3, %r0, %r1;\n", [](U a, U b, U) {
