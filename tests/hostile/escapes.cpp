@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -39,7 +40,7 @@ std::string escape() {
   if (can_read((own + "/secret.txt").c_str())) return "reads a file beside the library";
   if (can_read("/etc/passwd")) return "reads /etc/passwd";
   if (can_write(own + "/written.txt")) return "writes beside the library";
-  if (can_write("/tmp/ampcheck_escaped_" + std::to_string(getpid()))) return "writes to /tmp";
+  if (can_write(std::string(P_tmpdir) + "/ampcheck_escaped")) return "writes a temporary file";
   if (can_open_socket(AF_INET)) return "opens a socket";
   if (can_open_socket(AF_UNIX)) return "opens a local socket";
   if (std::getenv("SECRET_TOKEN") != nullptr) return "sees a variable";
