@@ -102,6 +102,15 @@ constexpr std::array<CauseInfo, kCauses> kTable = {{
     {not_numerics, "D33", "not_numerics", model,
      "the run in fp64 goes the same way: learning rate, initial values, data or a wrong model", "E7",
      "the same steps in fp64", true},
+    {fp8_history, "D34", "fp8_history", range,
+     "scales in fp8 follow an amax history of another length, or another margin, than the recipe says", "E2",
+     "for each fp8 tensor its largest magnitude and its scale, step by step"},
+    {fp8_format, "D35", "fp8_format", range,
+     "gradients are in the fp8 format of the forward, which has a binary exponent less and a bit more", "E2",
+     "the fp8 type of each tensor"},
+    {fp8_inverse, "D36", "fp8_inverse", range,
+     "the scale of an fp8 tensor is not taken out again, or is taken out the wrong way round", "E2",
+     "of an fp8 tensor the numbers before, its scale, and what the product reads"},
 }};
 
 constexpr CauseInfo kNone = {none, "", "none", model, "nothing is wrong", "", ""};

@@ -44,8 +44,11 @@ enum class Cause : std::uint8_t {
   logit_growth,
   scale_placement,
   not_numerics,
+  fp8_history,
+  fp8_format,
+  fp8_inverse,
 };
-inline constexpr int kCauses = 33;
+inline constexpr int kCauses = 36;
 
 /// What kind of repair a cause asks for.
 enum class CauseClass : std::uint8_t { range, scaler, optimizer, accuracy, decision, parallel, state, machine, model };
@@ -61,7 +64,7 @@ struct CauseInfo {
   std::string_view record;   ///< what to record where a run alone cannot decide
   bool harmless = false;     ///< no fault of precision: a control
 };
-/// All 33, D1 first.
+/// All, D1 first.
 std::span<const CauseInfo> causes();
 const CauseInfo& info(Cause cause);
 

@@ -208,9 +208,9 @@ Report diagnose_run(const Subject& subject, const Observation& seen) {
   Report report;
   Lab lab(subject, seen);
   Scene scene{lab, seen, subject, symptoms_of(seen), {}, {}};
-  constexpr void (*kRules[])(Scene&) = {ask_repeat, ask_twice,    ask_forward,   ask_killers,
-                                        ask_scaler, ask_unscale,  ask_optimizer, ask_underflow,
-                                        ask_ranks,  ask_accuracy, ask_model};
+  constexpr void (*kRules[])(Scene&) = {ask_fp8,       ask_repeat, ask_twice,    ask_forward,
+                                        ask_killers,   ask_scaler, ask_unscale,  ask_optimizer,
+                                        ask_underflow, ask_ranks,  ask_accuracy, ask_model};
   for (const auto rule : kRules) rule(scene);
   std::stable_sort(scene.findings.begin(), scene.findings.end(),
                    [](const Finding& a, const Finding& b) { return a.weight > b.weight; });

@@ -270,6 +270,8 @@ Observation observe(const Subject& subject) {
     moments.compare(*trainer, out.updates.back());
     lost = std::isfinite(out.steps.back().loss) ? 0 : lost + 1;
   }
+  if (trainer->judge() != nullptr && trainer->judge()->fp8() != nullptr)
+    out.fp8 = trainer->judge()->fp8()->departures();
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return out;
 }

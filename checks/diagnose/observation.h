@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "checks/diagnose/subject.h"
+#include "checks/train/fp8_check.h"
 #include "checks/train/watch.h"
 
 namespace ampcheck::checks::diagnose {
@@ -77,11 +78,12 @@ struct Observation {
   std::vector<train::StepResult> steps;
   std::vector<UpdateSeen> updates;
   std::vector<std::string> parameters;
-  std::map<std::string, Track> tracks;  ///< by TensorKey::str()
-  std::vector<std::string> order;       ///< of the first step's tensors
-  std::vector<TwiceSeen> twice;         ///< in the order of the first step
-  std::deque<Checkpoint> ring;          ///< oldest first
-  std::string ended;                    ///< why the scaler's rule ended the run
+  std::map<std::string, Track> tracks;        ///< by TensorKey::str()
+  std::vector<std::string> order;             ///< of the first step's tensors
+  std::vector<TwiceSeen> twice;               ///< in the order of the first step
+  std::deque<Checkpoint> ring;                ///< oldest first
+  std::vector<train::Fp8Departure> fp8 = {};  ///< where a run in fp8 leaves its recipe
+  std::string ended;                          ///< why the scaler's rule ended the run
   double seconds = 0;
 
   /// The newest checkpoint that is no later; null: none (a sharded run has none).

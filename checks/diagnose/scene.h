@@ -43,6 +43,7 @@ std::string step_text(int step);
 std::string paste_fp32(const Observation& seen, const Ops& ops);
 
 void ask_repeat(Scene& scene);
+void ask_fp8(Scene& scene);
 void ask_twice(Scene& scene);
 void ask_forward(Scene& scene);
 void ask_killers(Scene& scene);

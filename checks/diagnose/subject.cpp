@@ -52,9 +52,11 @@ train::TrainOptions changed(const Subject& subject, const Change& c) {
   train::TrainOptions o = subject.options;
   o.own_net = raised(subject.net(), c.raised);
   if (c.dtype) o.dtype = *c.dtype;
+  if (c.without_fp8) o.fp8.reset();
   train::OptimizerChoice& optimizer = o.rule.optimizer;
   if (c.everything_fp32) {
     o.dtype = Dtype::fp32;
+    o.fp8.reset();
     o.scaler.enabled = false;
     o.keep_low_precision_grads = false;
     o.reduce.compress.reset();
@@ -94,6 +96,7 @@ std::string Change::key() const {
   if (scale) out += fmt::format("scale {};", *scale);
   if (init_scale) out += fmt::format("init_scale {};", *init_scale);
   if (dtype) out += fmt::format("dtype {};", ampcheck::name(*dtype));
+  if (without_fp8) out += "without fp8;";
   if (fp32_optimizer) out += "fp32 optimizer;";
   if (keep_activations) out += "keep activations;";
   if (one_rank) out += "one rank;";
@@ -164,7 +167,7 @@ void transplant(train::Trainer& trainer, std::string_view checkpoint, bool keep_
   for (const NamedTensor& entry : parse_safetensors(own, where)) {
     const bool settings = entry.name == "recipe" || entry.name == "format";
     const bool scaler = entry.name.starts_with("scaler/");
-    if (entry.name.starts_with("optimizer/")) continue;
+    if (entry.name.starts_with("optimizer/") || entry.name.starts_with("fp8/")) continue;
     const NamedTensor* const source = settings || (scaler && keep_scale) ? nullptr : source_of(theirs, entry);
     if (source == nullptr || entry.name.starts_with("trainer/") || scaler)
       out.push_back({entry.name, source != nullptr ? source->tensor : entry.tensor});
@@ -172,6 +175,8 @@ void transplant(train::Trainer& trainer, std::string_view checkpoint, bool keep_
       out.push_back({entry.name, in_type(source->tensor, entry.tensor.dtype())});
   }
   add_state(theirs, trainer.options(), out);
+  for (const NamedTensor& entry : theirs)
+    if (entry.name.starts_with("fp8/") && trainer.fp8() != nullptr) out.push_back(entry);
   train::resume(trainer, safetensors_bytes(out), where);
 }
 

@@ -33,6 +33,7 @@ struct Change {
   bool everything_fp32 = false;  ///< E7 on this machine's kernels: no autocast, no 16-bit weights or gradients
   std::optional<double> scale = {};  ///< E1: a loss scale that stays
   std::optional<Dtype> dtype = {};   ///< of autocast
+  bool without_fp8 = false;          ///< E2: linear layers in 16 bits as all else
   bool fp32_optimizer = false;       ///< E4: weights (or masters) and moments in fp32
   bool keep_activations = false;     ///< E8: nothing is computed again for the backward
   bool one_rank = false;             ///< E6: the ranks' batches one after the other, summed in fp32

@@ -50,7 +50,8 @@ void take_setting(const std::string& part, Fp8Recipe& out) {
                 "', want amax_history_len=N, amax_compute_algo=max or most_recent, margin=N, or fp8_format=HYBRID or "
                 "E4M3");
   if (!out.delayed())
-    throw Error("[fp8] " + key + ", got it with current scaling, which takes the amax of the tensor itself; want it "
+    throw Error("[fp8] " + key +
+                ", got it with current scaling, which takes the amax of the tensor itself; want it "
                 "with delayed, or without");
   if (key == "amax_history_len") out.amax_history_len = whole(key, value, 1, kMostHistory);
   if (key == "amax_compute_algo") out.most_recent = second_of(key, value, "max", "most_recent");

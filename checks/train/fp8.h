@@ -33,10 +33,10 @@ Fp8Recipe read_fp8_recipe(const std::string& text);
 
 /// What an implementation does other than the recipe says: a planted fault.
 struct Fp8Fault {
-  int frozen_after = -1;               ///< no scale moves after so many steps; -1: they do
-  int amax_history_len = 0;            ///< another one; 0: the recipe's
-  bool gradients_in_forward = false;   ///< in the forward's format, with its scale
-  bool times_scale = false;            ///< the numbers read are multiplied by the scale instead of divided
+  int frozen_after = -1;              ///< no scale moves after so many steps; -1: they do
+  int amax_history_len = 0;           ///< another one; 0: the recipe's
+  bool gradients_in_forward = false;  ///< in the forward's format, with its scale
+  bool times_scale = false;           ///< the numbers read are multiplied by the scale instead of divided
 };
 
 /// The largest finite magnitude; NaNs are passed over, an infinity is one (as by the kernel that counts it).

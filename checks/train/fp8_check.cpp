@@ -191,8 +191,8 @@ void Fp8Check::end_step() {
     of.now.reset();
     const int n = static_cast<int>(std::ssize(of.amaxes));
     const float before = of.scales.empty() ? 1 : of.scales.back();
-    of.scales.push_back(delayed_scale(amax_over(of, n, recipe_.amax_history_len), recipe_.dtype(of.gradient),
-                                      recipe_.margin, before));
+    of.scales.push_back(
+        delayed_scale(amax_over(of, n, recipe_.amax_history_len), recipe_.dtype(of.gradient), recipe_.margin, before));
   }
 }
 
@@ -250,17 +250,17 @@ std::optional<Fp8Departure> Fp8Check::scale_departure() const {
                              length_text(common.shortest, common.longest, known), recipe_.amax_history_len);
   } else if (!common.margins.empty()) {
     out->kind = Kind::margin;
-    out->what += fmt::format("; all scales are those of margin {}, the recipe has {}", *common.margins.begin(),
-                             recipe_.margin);
+    out->what +=
+        fmt::format("; all scales are those of margin {}, the recipe has {}", *common.margins.begin(), recipe_.margin);
   } else if (!common.frozen.empty()) {
     out->kind = Kind::stale;
     const int steps = *common.frozen.begin();
-    out->what += fmt::format("; no scale has moved since {}", steps == 0 ? std::string("the start")
-                                                                         : fmt::format("step {}", steps));
+    out->what += fmt::format("; no scale has moved since {}",
+                             steps == 0 ? std::string("the start") : fmt::format("step {}", steps));
   } else if (!common.lags.empty()) {
     out->kind = Kind::stale;
-    out->what += fmt::format("; all scales come {} step{} too late", *common.lags.begin(),
-                             *common.lags.begin() == 1 ? "" : "s");
+    out->what +=
+        fmt::format("; all scales come {} step{} too late", *common.lags.begin(), *common.lags.begin() == 1 ? "" : "s");
   }
   return out;
 }

@@ -62,7 +62,7 @@ class Fp8Check {
   static constexpr int kMostLag = 8, kMostMargin = 16, kEver = 1 << 16;
   /// What would explain a scale that is not the recipe's. All that is left agrees with every step so far.
   struct Explained {
-    int shortest = 1, longest = kEver;  ///< lengths of history
+    int shortest = 1, longest = kEver;    ///< lengths of history
     std::set<int> frozen, lags, margins;  ///< steps that the scale knows of; steps that it is late; margins
     bool has_length() const { return shortest <= longest; }
   };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <tuple>
 
 #include "checks/models/cancellation.h"
 #include "checks/train/graph_entry.h"
@@ -31,6 +32,14 @@ std::string joined(const std::vector<Dtype>& dtypes) {
   std::string out;
   for (const Dtype dtype : dtypes) out += std::string(out.empty() ? "" : ", ") + ampcheck::name(dtype);
   return out;
+}
+
+/// The dtype that a call read an input in, where its signature leaves it open.
+void note_dtype(const TensorSpec& spec, Dtype dtype, OpCall& call) {
+  if (spec.type == TypeRule::storage)
+    call.storage = dtype;
+  else if (spec.type == TypeRule::parameter)
+    call.dtypes[spec.name] = dtype;
 }
 
 /// No code has all bits of the exponent set.
@@ -75,8 +84,7 @@ bool all_finite(const TensorView& view) {
     case Dtype::bf16: return none_special<std::uint16_t>(view.as<const std::uint16_t>(), view.count(), 0x7f80u);
     case Dtype::e4m3fn: return none_special<std::uint8_t>(view.as<const std::uint8_t>(), view.count(), 0x7fu);
     case Dtype::e5m2: return none_special<std::uint8_t>(view.as<const std::uint8_t>(), view.count(), 0x7cu);
-    default:
-      throw Error(std::string("[train] tensor, got ") + ampcheck::name(view.dtype) + ", want a floating dtype");
+    default: throw Error(std::string("[train] tensor, got ") + ampcheck::name(view.dtype) + ", want a floating dtype");
   }
 }
 
@@ -391,10 +399,7 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
   kernels::KernelCall kernel;
   for (const auto& [name, id] : entry.call.inputs) {
     const TensorSpec& spec = *op.signature.input(name);
-    if (spec.type == TypeRule::storage)
-      entry.call.call.storage = slot(id).view.dtype;
-    else if (spec.type == TypeRule::parameter)
-      entry.call.call.dtypes[name] = slot(id).view.dtype;
+    note_dtype(spec, slot(id).view.dtype, entry.call.call);
     needs_grad |= slot(id).needs_grad && spec.has_gradient();
     if (told) inputs_finite &= finite(id);
     kernel.tensors.emplace_back(name, slot(id).view);
@@ -432,12 +437,10 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
                  entry.exact ? view_of(entry.exact->output(), slot(entry.to).view.shape) : TensorView(), inputs_finite))
       slot(entry.to).finite = seen->all_finite;
   const Var out{entry.to};
-  const bool in_fp8 = entry.in_fp8;
-  const Dtype between = entry.between;
-  const std::string call_name = entry.name, layer = entry.layer;
+  const auto [in_fp8, between, asked, layer] = std::tuple(entry.in_fp8, entry.between, entry.name, entry.layer);
   if (!grad_enabled() || !slot(entry.to).needs_grad) tell_call(entry, nullptr, {});  // no backward will tell
   keep(std::move(entry));
-  return in_fp8 ? Var{cast(out.id, between, call_name, layer, output.name, false)} : out;
+  return in_fp8 ? Var{cast(out.id, between, asked, layer, output.name, false)} : out;
 }
 
 models::Var Graph::reshape(Var x, const Shape& shape) {

@@ -53,8 +53,8 @@ struct GraphOptions {
       false;  ///< a gradient that reaches an fp32 parameter through its cast to 16 bits stays in these
   AutocastDevice autocast =
       AutocastDevice::cuda;  ///< whose regions and lists its calls follow, wherever they run: the host stands for a GPU
-  bool keep_activations = false;      ///< recompute() computes once and keeps all
-  Fp8Rank* fp8 = nullptr;  ///< linear layers in an enabled region read fp8; on the host, and without gradients()
+  bool keep_activations = false;  ///< recompute() computes once and keeps all
+  Fp8Rank* fp8 = nullptr;         ///< linear layers in an enabled region read fp8; on the host, and without gradients()
   kernels::Stream* stream = nullptr;  ///< where kernels run; null: on the host, at once
   TensorMemory* memory = nullptr;     ///< where tensors lie; null: in the stream's, or the host's
 };

@@ -157,8 +157,8 @@ void Graph::backward_call(Entry& entry) {
   cast.name = entry.name;
   cast.layer = entry.layer;
   cast.from = cast.to = entry.to;
-  const Tensor read =
-      read_in_fp8(cast, Phase::backward, gradient_name(entry.call.output_name), cotangent_view(entry, cotangent.view()));
+  const Tensor read = read_in_fp8(cast, Phase::backward, gradient_name(entry.call.output_name),
+                                  cotangent_view(entry, cotangent.view()));
   backward_of_call(entry, read, [&](const std::string& name) { return !is_bias(name); });
   const auto& inputs = entry.call.inputs;
   if (std::any_of(inputs.begin(), inputs.end(), [&](const auto& input) { return is_bias(input.first); }))

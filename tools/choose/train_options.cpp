@@ -115,11 +115,10 @@ void add_net_options(CLI::App* command, NetOptions& o, const char* dtype_help) {
        "loss of mlp, or of a TOML net on digits: cross_entropy (default) or mse, with *WEIGHT and @LAYER if wanted. "
        "Given more than once, or with commas: several losses, each of that layer's output",
        [&o](const std::string& s) { o.loss += (o.loss.empty() ? "" : ",") + loss_list(s); });
-  each(command, "--dtype", "T", dtype_help,
-       [&o](const std::string& s) {
-         o.dtype = choose("--dtype", s, kTrainTypes);
-         o.fp8 = s == "fp8";
-       });
+  each(command, "--dtype", "T", dtype_help, [&o](const std::string& s) {
+    o.dtype = choose("--dtype", s, kTrainTypes);
+    o.fp8 = s == "fp8";
+  });
   each(command, "--optimizer", "O",
        "sgd (default), adam, adamw, adagrad or rmsprop. Given again as 'adam,lr=0.003@head': a further optimizer, of "
        "the "
@@ -138,6 +137,14 @@ void add_net_options(CLI::App* command, NetOptions& o, const char* dtype_help) {
   text_option(command, "--data", "DATA",
               "data of a TOML net: digits, text or random; or the folder that holds the digits and the text", o.data);
   add_isolation_options(command, o, "seconds that a call of a library's kernel may take (60)");
+}
+
+void add_fp8_option(CLI::App* command, TrainOptions& o) {
+  text_option(command, "--fp8", "RECIPE",
+              "of --dtype fp8, in TransformerEngine's words: delayed (default) or current scaling, with "
+              ",amax_history_len=1024 ,amax_compute_algo=max ,margin=0 and ,fp8_format=HYBRID behind it where they "
+              "differ",
+              o.fp8_recipe);
 }
 
 /// The loss scale.
@@ -265,7 +272,10 @@ void add_options(CLI::App* command, TrainOptions& o) {
       false, "CONFIG.toml");
   each(command, "--model", "M", "mlp (default), conv, transformer or tutorial",
        [&o](const std::string& s) { o.model = choose("--model", s, kModels); });
-  add_net_options(command, o, "autocast to fp16 (default) or bf16; fp32: no autocast");
+  add_net_options(command, o,
+                  "autocast to fp16 (default) or bf16; fp32: no autocast; fp8: bf16, with products of linear layers in "
+                  "fp8");
+  add_fp8_option(command, o);
   each(command, "--autocast", "LIST", "which of torch's autocast lists to use: cuda (default, also on the CPU) or cpu",
        [&o](const std::string& s) { o.autocast = choose("--autocast", s, kAutocastLists); });
   add_loss_scale_options(command, o);
@@ -285,7 +295,10 @@ void add_options(CLI::App* command, DiagnoseOptions& o) {
             "[train] may set the options below; or two stacks (libraries, ops, dumps or recordings of other tools), or "
             "one recording or training log",
             Words::one_or_two);
-  add_net_options(command, o, "autocast to fp16 (default) or bf16; fp32: no autocast");
+  add_net_options(command, o,
+                  "autocast to fp16 (default) or bf16; fp32: no autocast; fp8: bf16, with products of linear layers in "
+                  "fp8");
+  add_fp8_option(command, o);
   each(command, "--autocast", "LIST", "which of torch's autocast lists to use: cuda (default, also on the CPU) or cpu",
        [&o](const std::string& s) { o.autocast = choose("--autocast", s, kAutocastLists); });
   add_loss_scale_options(command, o);

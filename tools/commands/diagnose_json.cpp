@@ -38,7 +38,7 @@ std::string diagnose_json(const Subject& subject, const Observation& seen, const
   const checks::train::TrainOptions& o = subject.options;
   Json out = {{"schema", "ampcheck.diagnose/1"},
               {"model", subject.net().name},
-              {"dtype", name(o.dtype)},
+              {"dtype", dtype_name(o)},
               {"scaler", checks::train::scaler_name(o)},
               {"seed", o.seed},
               {"steps", seen.steps.size()},

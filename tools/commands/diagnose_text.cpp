@@ -52,7 +52,7 @@ std::string smallest_text(const SmallestSet& s) {
 
 std::string symptoms_text(const Subject& subject, const Observation& seen, const checks::diagnose::Report& report) {
   const Symptoms& s = report.symptoms;
-  const std::string run = fmt::format("The {} run", ampcheck::name(subject.options.dtype));
+  const std::string run = fmt::format("The {} run", checks::train::dtype_name(subject.options));
   if (!seen.ended.empty()) return run + " was ended by its scaler: " + seen.ended;
   if (s.lost >= 0) return fmt::format("{} has no finite loss at step {}.", run, s.lost + 1);
   if (s.left >= 0) return fmt::format("{} diverged from the fp64 run at step {}.", run, s.left + 1);

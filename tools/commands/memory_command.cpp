@@ -59,6 +59,7 @@ ExitCode memory_of_parameters(const MemoryOptions& options, Dtype low) {
 }  // namespace
 
 ExitCode memory_command(const MemoryOptions& options) {
+  if (options.fp8) throw UsageError("[--dtype] got fp8, want fp32, fp16 or bf16 for memory");
   const Dtype low = options.dtype.value_or(Dtype::fp16);
   if (low == Dtype::fp32) throw UsageError("[--dtype] got fp32, want fp16 or bf16: fp32 is the first row in any case");
   const std::string& model = options.model;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // A training run as JSON.
+#include "checks/train/fp8_check.h"
 #include "tools/commands/train_report.h"
 #include "tools/report/json.h"
 #include "tools/trace/clip_text.h"
@@ -85,6 +86,22 @@ Json scale_json(const ScaleAdvice& s) {
           {"overflows", s.overflows}};
 }
 
+/// The recipe, and what the formats took from each tensor.
+Json fp8_json(const Trainer& trainer) {
+  const checks::train::TrainOptions& o = trainer.options();
+  Json out = {{"recipe", o.fp8->str()}, {"between", name(o.dtype)}, {"tensors", Json::array()}};
+  if (trainer.judge() == nullptr || trainer.judge()->fp8() == nullptr) return out;
+  for (const Fp8Loss& l : trainer.judge()->fp8()->losses())
+    out["tensors"].push_back({{"op", l.op},
+                              {"layer", l.layer},
+                              {"tensor", l.tensor},
+                              {"dtype", name(l.dtype)},
+                              {"elements", l.elements},
+                              {"saturated", l.saturated},
+                              {"zeros", l.zeros}});
+  return out;
+}
+
 }  // namespace
 
 std::string train_json(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps,
@@ -92,7 +109,7 @@ std::string train_json(const Trainer& trainer, const Diagnosis& d, const std::ve
   const checks::train::TrainOptions& o = trainer.options();
   Json out = {{"schema", "ampcheck.train/1"},
               {"model", trainer.net().name},
-              {"dtype", name(o.dtype)},
+              {"dtype", dtype_name(o)},
               {"autocast", trainer.autocast_list()},
               {"autocast_tables", kAutocastTablesVersion},
               {"scaler", scaler_name(o)},
@@ -116,6 +133,7 @@ std::string train_json(const Trainer& trainer, const Diagnosis& d, const std::ve
                               {"zero", m.zero},
                               {"error", json_number(m.error)},
                               {"median", json_number(m.median)}});
+  if (o.fp8) out["fp8"] = fp8_json(trainer);
   if (!trainer.net().losses.empty()) out["losses"] = trainer.net().losses;
   for (std::size_t k = 0; o.rule.optimizers() > 1 && k < o.rule.optimizers(); ++k)
     out["optimizers"].push_back({{"name", o.rule.choice(k).name}, {"skips", steps.back().optimizers[k].skips}});

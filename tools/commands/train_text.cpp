@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "checks/train/fp8_check.h"
 #include "tools/commands/train_report.h"
 #include "tools/report/loss_decimal.h"
 #include "tools/report/numbers.h"
@@ -53,7 +55,7 @@ std::string mean_text(const Compared& at) {
 }
 
 std::string left_line(const Trainer& trainer, const Compared& at, const StepResult& last) {
-  const char* dtype = name(trainer.options().dtype);
+  const char* dtype = dtype_name(trainer.options());
   if (!std::isfinite(at.loss))
     return fmt::format("The loss of the {} run is {} from step {} on.", dtype, std::isnan(at.loss) ? "NaN" : "infinite",
                        at.step + 1);
@@ -64,7 +66,7 @@ std::string left_line(const Trainer& trainer, const Compared& at, const StepResu
 }
 
 std::string head_line(const Trainer& trainer, const std::vector<StepResult>& steps) {
-  const char* dtype = name(trainer.options().dtype);
+  const char* dtype = dtype_name(trainer.options());
   const StepResult& last = steps.back();
   if (const auto& left = trainer.verdict().left) return left_line(trainer, *left, last);
   if (!last.fp64_loss)
@@ -152,8 +154,10 @@ std::string train_step_line(const StepResult& s, int steps, const std::optional<
 std::string train_heading(const Trainer& trainer) {
   const checks::train::TrainOptions& o = trainer.options();
   return fmt::format("{}, scaler {}, seed {}\n",
-                     net_in(trainer.net().name, name(o.dtype), trainer.autocast_list(), kAutocastTablesVersion),
-                     scaler_name(o), o.seed);
+                     net_in(trainer.net().name, dtype_name(o), trainer.autocast_list(), kAutocastTablesVersion),
+                     scaler_name(o), o.seed) +
+         (o.fp8 ? fmt::format("fp8: the products of linear layers, {}; {} elsewhere\n", o.fp8->str(), name(o.dtype))
+                : "");
 }
 
 namespace {
@@ -187,9 +191,34 @@ std::string steps_text(const std::vector<int>& steps) {
 
 using Lines = std::vector<std::pair<const char*, std::string>>;
 
-Lines moment_lines(const Trainer& trainer) {
+/// What the formats of 8 bits took: of the tensor that was cut off most, and of the one that lost most to zero.
+Lines fp8_lines(const Trainer& trainer) {
   Lines out;
-  for (const MomentLoss& m : trainer.moment_losses()) out.emplace_back(out.empty() ? "moments" : "", moment_text(m));
+  const Fp8Check* const check = trainer.judge() != nullptr ? trainer.judge()->fp8() : nullptr;
+  if (check == nullptr) return out;
+  const Fp8Loss* cut = nullptr;
+  const Fp8Loss* lost = nullptr;
+  const std::vector<Fp8Loss> losses = check->losses();
+  for (const Fp8Loss& l : losses) {
+    if (l.saturated > 0 && (cut == nullptr || l.worst_saturated > cut->worst_saturated)) cut = &l;
+    if (l.zeros > 0 && (lost == nullptr || l.worst_zero > lost->worst_zero)) lost = &l;
+  }
+  if (cut != nullptr)
+    out.emplace_back("fp8", fmt::format("{} {}: {} cut off at the largest number in step {}, |x| up to {} where its "
+                                        "scale holds {}",
+                                        cut->op, cut->tensor, percent(cut->worst_saturated), cut->worst_step + 1,
+                                        rounded_decimal(cut->worst_amax, 2), rounded_decimal(cut->worst_room, 2)));
+  if (lost != nullptr)
+    out.emplace_back(out.empty() ? "fp8" : "", fmt::format("{} {}: up to {} of a step's elements became zero", lost->op,
+                                                           lost->tensor, percent(lost->worst_zero)));
+  return out;
+}
+
+/// What short formats took from tensors and moments.
+Lines format_lines(const Trainer& trainer) {
+  Lines out = fp8_lines(trainer);
+  const char* word = "moments";
+  for (const MomentLoss& m : trainer.moment_losses()) out.emplace_back(std::exchange(word, ""), moment_text(m));
   return out;
 }
 
@@ -238,7 +267,7 @@ std::string train_summary(const Trainer& trainer, const Diagnosis& d, const std:
                                                ? ""
                                                : "; of casts alone (--shadow local sees the ops)"));
   if (const std::string lost = updates_text(trainer, d.updates); !lost.empty()) line("updates", lost);
-  for (const auto& [word, text] : moment_lines(trainer)) line(word, text);
+  for (const auto& [word, text] : format_lines(trainer)) line(word, text);
   for (const auto& [word, text] : clip_lines(steps)) line(word, text);
   for (const auto& [word, text] : skip_lines(trainer, d, steps)) line(word, text);
   if (d.disagreed_at)

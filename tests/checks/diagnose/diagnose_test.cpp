@@ -42,7 +42,8 @@ INSTANTIATE_TEST_SUITE_P(Causes, Planted,
                                            "bf16_weights", "bf16_moments", "fp16_moments", "one_pass_variance",
                                            "fp16_squares", "bf16_positions", "bf16_router", "gains_in_blocks",
                                            "truncated_layer", "stale_amax", "dropout_again", "recomputed_in_fp32",
-                                           "inference_in_bf16"));
+                                           "inference_in_bf16", "fp8_stale", "fp8_history_of_one", "fp8_e4m3_gradients",
+                                           "fp8_times_scale"));
 
 class Control : public ::testing::TestWithParam<const char*> {};
 TEST_P(Control, IsNoFaultOfPrecision) {
@@ -54,7 +55,8 @@ INSTANTIATE_TEST_SUITE_P(Runs, Control,
                          ::testing::Values("scale_comes_down", "scale_grows_back", "burst", "rate_too_large",
                                            "healthy_relu_fp16_sgd", "healthy_normed_bf16_adam", "healthy_clip",
                                            "healthy_masters", "healthy_fused", "healthy_reversed_softmax",
-                                           "healthy_recomputed", "healthy_dropout", "healthy_inference"));
+                                           "healthy_recomputed", "healthy_dropout", "healthy_inference",
+                                           "healthy_fp8_delayed", "healthy_fp8_current"));
 
 TEST(Diagnose, OverflowIsSeenBeforeItHappens) {
   const Subject subject = planted("layer_overflows").make();

@@ -117,12 +117,14 @@ TEST(Fp8, AStaleAmaxIsNamed) {
 
 TEST(Fp8, AnotherHistoryLengthIsNamed) {
   expect_found("delayed", {.amax_history_len = 1}, "those of a history of 1 step, the recipe has 1024");
-  expect_found("delayed,amax_history_len=2", {.amax_history_len = 4}, "those of a history of 4 steps, the recipe has 2");
+  expect_found("delayed,amax_history_len=2", {.amax_history_len = 4},
+               "those of a history of 4 steps, the recipe has 2");
 }
 
 TEST(Fp8, GradientsInTheForwardFormatAreNamed) {
   for (const char* recipe : {"delayed", "current"})
-    expect_found(recipe, {.gradients_in_forward = true}, "it is in e4m3fn, the recipe", "backward cast of dy to e4m3fn");
+    expect_found(recipe, {.gradients_in_forward = true}, "it is in e4m3fn, the recipe",
+                 "backward cast of dy to e4m3fn");
 }
 
 TEST(Fp8, AScaleThatIsNotInvertedIsNamed) {
