@@ -42,6 +42,16 @@ class Shards : public ::testing::Test {
 };
 
 /// Right and wrong kernels, with explanations, smallest cases, aimed cases and notes: all of it is of whole ops.
+/// mpirun binds each of two ranks to one core.
+TEST_F(Shards, BytesDoNotTellOnHowManyThreads) {
+  const std::string check = "check relu --regimes quick --shapes first --no-times --json";
+  const ProgramResult all = ampcheck(check), one = ampcheck(check + " -j 1"),
+                      bound = shell("taskset -c 0 \"$AMPCHECK\" " + check);
+  EXPECT_EQ(all.exit_code, 0) << all.err;
+  EXPECT_EQ(one.out, all.out);
+  EXPECT_EQ(bound.out, all.out);
+}
+
 TEST_F(Shards, MergedIsByteForByteTheWholeRun) {
   for (const std::string& check :
        {std::string("check softmax relu softmax.dropped_tail softmax.bf16_accumulation --regimes quick"),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -198,6 +199,19 @@ void take_part(const CheckOptions& options, Selection& selection, Files& files) 
   }
 }
 
+RunFacts facts_of(const CheckOptions& options) {
+  RunFacts facts = begin_run(options, options);
+  // mpirun binds a rank to one core: equal results are equal bytes on however many threads.
+  if (options.no_times) facts.machine.threads = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  facts.verbose = options.verbose;
+  facts.accumulate = accumulate_words(options.accumulate);
+  if (options.words.empty() && options.plugin_ops.empty())
+    facts.hint =
+        "Next: see it catch a bug       ampcheck check softmax.dropped_tail\n"
+        "      why trust the reference  ampcheck certify softmax\n";
+  return facts;
+}
+
 }  // namespace
 
 ExitCode check_command(const CheckOptions& options) {
@@ -228,13 +242,7 @@ ExitCode check_with(const CheckOptions& given, const MergedRun* merged, const Sh
   if (options.dump.empty() && options.formula.empty()) put_on_cores(options, options.accumulate, options.device);
   if (!options.dump.empty() || !options.formula.empty()) return check_dump_command(options);
   require_reports(options.reports, options.json, {{"--journal", options.journal}, {"--run-file", options.run_file}});
-  RunFacts facts = begin_run(options, options);
-  facts.verbose = options.verbose;
-  facts.accumulate = accumulate_words(options.accumulate);
-  if (options.words.empty() && options.plugin_ops.empty())
-    facts.hint =
-        "Next: see it catch a bug       ampcheck check softmax.dropped_tail\n"
-        "      why trust the reference  ampcheck certify softmax\n";
+  RunFacts facts = facts_of(options);
 
   Journal journal;
   std::atomic<std::size_t> planned = 0;
