@@ -44,7 +44,9 @@ ExitCode with_library(O& options, ExitCode (*command)(const O&)) {
 }
 
 struct RunCommand {
-  ExitCode operator()(ListOptions& o) const { return with_library(o, list_command); }
+  ExitCode operator()(ListOptions& o) const {
+    return lists_kernels(o) ? list_kernels(o) : with_library(o, list_command);
+  }
   ExitCode operator()(CheckOptions& o) const { return with_library(o, check_command); }
   ExitCode operator()(ReplayOptions& o) const { return with_library(o, replay_command); }
   ExitCode operator()(CertifyOptions& o) const { return with_library(o, certify_command); }

@@ -150,7 +150,6 @@ ExitCode list_wanting(const ListOptions& options) {
 ExitCode list_command(const ListOptions& options) {
   if (options.wanting) return list_wanting(options);
   if (options.planted) return list_planted(options);
-  if (!options.cases && lists_kernels(options)) return list_kernels(options);
   if (options.cases) return list_cases(options);
   const std::vector<const checks::OpDef*> ops = select_ops(options);
   if (!options.json) {
