@@ -63,6 +63,7 @@ class Shades {
   void blame(Shade& out, const Instruction& in, double got, double exact, const Operand* from, unsigned n,
              std::int64_t cancelled) const;
   void hold(const WarpState& w, const Instruction& in);
+  void hold_addresses(const WarpState& w, const Instruction& in);
   void arrive(const WarpState& w, Slot slot);
   void move_vector(const WarpState& w, const Instruction& in);
   void load_lanes(const WarpState& w, const Instruction& in);

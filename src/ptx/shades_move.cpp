@@ -69,6 +69,27 @@ Shades::Operand Shades::read(const WarpState& w, Slot slot, NumberFormat format,
   return out;
 }
 
+/// Where an access goes; of an atomic addition also what it adds, and the shade of what is there.
+void Shades::hold_addresses(const WarpState& w, const Instruction& in) {
+  const Number& number = in.number_of_it;
+  const bool adds = number.op == NumberOp::atomic_add && in.bytes == 4 && !number.pair;
+  for (Mask rest = w.mask; rest != 0; rest &= rest - 1) {
+    const int lane = std::countr_zero(rest);
+    at_[lane] = address_of(w, in, lane);
+    if (!adds) continue;
+    from_[1][0][lane] = read(w, in.from[1], number.result, 0, static_cast<unsigned>(lane));
+    Shade* const cell = this->cell(key(w, at_[lane], static_cast<unsigned>(lane)), true);
+    const std::uint8_t* const there = machine_.peek(at_[lane], 4);
+    std::uint32_t bits = 0;
+    if (there != nullptr) std::memcpy(&bits, there, 4);
+    if (cell->format == number.result && cell->bits == bits) continue;
+    *cell = {};
+    cell->value = real_of(number.result, bits);
+    cell->bits = bits;
+    cell->format = number.result;
+  }
+}
+
 void Shades::before(WarpState& w, const Instruction& in) {
   const Number& number = in.number_of_it;
   using enum NumberOp;
@@ -82,23 +103,7 @@ void Shades::before(WarpState& w, const Instruction& in) {
     case store:
     case matrix:
     case atomic_add:
-      if (in.space == Space::param) return;
-      for (Mask rest = w.mask; rest != 0; rest &= rest - 1) {
-        const int lane = std::countr_zero(rest);
-        at_[lane] = address_of(w, in, lane);
-        if (number.op != atomic_add || in.bytes != 4 || number.pair) continue;
-        from_[1][0][lane] = read(w, in.from[1], number.result, 0, static_cast<unsigned>(lane));
-        Shade* const cell = this->cell(key(w, at_[lane], static_cast<unsigned>(lane)), true);
-        const std::uint8_t* const there = machine_.peek(at_[lane], 4);
-        std::uint32_t bits = 0;
-        if (there != nullptr) std::memcpy(&bits, there, 4);
-        if (cell->format != number.result || cell->bits != bits) {
-          *cell = {};
-          cell->value = real_of(number.result, bits);
-          cell->bits = bits;
-          cell->format = number.result;
-        }
-      }
+      if (in.space != Space::param) hold_addresses(w, in);
       return;
     case move:
     case choose:

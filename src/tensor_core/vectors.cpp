@@ -56,8 +56,7 @@ class Reader {
     const auto input = [&](std::string_view key, std::optional<Input>& to) {
       if (!said.contains(key)) return;
       Input found;
-      if (!find_input(said[key], found))
-        fail("'" + std::string(said[key]) + "'", "in=fp16, bf16, tf32, e4m3 or e5m2");
+      if (!find_input(said[key], found)) fail("'" + std::string(said[key]) + "'", "in=fp16, bf16, tf32, e4m3 or e5m2");
       to = found;
     };
     input("in", out_.a);

@@ -23,8 +23,8 @@ struct Vector {
   std::size_t line = 0;  ///< of the file, from 1
   std::vector<std::uint32_t> a, b;
   std::vector<std::uint32_t> a_scales = {}, b_scales = {};  ///< where the file has scales
-  std::uint32_t c = 0;             ///< fp32 bits
-  std::optional<std::uint32_t> d;  ///< fp32 bits
+  std::uint32_t c = 0;                                      ///< fp32 bits
+  std::optional<std::uint32_t> d;                           ///< fp32 bits
 };
 
 struct Vectors {

@@ -218,7 +218,8 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
      {"check 'softmax.dot_missing(x=bf16[*,7],seed=1)' softmax.missing_factor --dtype bf16 --regimes quick --json",
       "check $OPS/log_sigmoid.so --regimes quick --json", "check $OPS/no_formula.so --regimes quick --json",
       "check $OPS/gated_sum_bad_variant.so --variants --shapes first --dtype fp32 --json",
-      "check embedding --regimes quick --json", "check $OPS/launches.so twice --device ptx --lines --regimes quick --json",
+      "check embedding --regimes quick --json",
+      "check $OPS/launches.so twice --device ptx --lines --regimes quick --json",
       "check relu --regimes quick --run-file m.run >x; $AMPCHECK merge m.run --json",
       "replay 'softmax(x=bf16[5,7],seed=1)' --json"}},
     {"ampcheck.journal/1", {"check $OPS/log_sigmoid.so --regimes quick --journal journal >checked; cat journal"}},
@@ -226,7 +227,8 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
     {"ampcheck.list/1", {"list --json"}},
     {"ampcheck.cases/1", {"list --cases 'relu(*' --json"}},
     {"ampcheck.kernels/1",
-     {"version >x; printf '.version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 x)\n{\nret;\n}\n' "
+     {"version >x; printf '.version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 "
+      "x)\n{\nret;\n}\n' "
       ">k.ptx; $AMPCHECK list k.ptx --json"}},
     {"ampcheck.planted/1", {"list --planted --json"}},
     {"ampcheck.wanting/1", {"list --wanting --json"}},
@@ -336,9 +338,11 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
       "version >x; printf '# in=fp16 out=fp32\\n3c00 | 3c00 | 0\\n' >v; $AMPCHECK mma h100 -f v --json",
       "version >x; printf '# in=fp16 out=fp32\\n3c00 | 3c00 | 0 | 3f800001\\n' >v; $AMPCHECK mma h100 -f v --json",
       "version >x; printf '# in=fp16 out=fp32\\n3c00 | 3c00 | 0 | 3f800000\\n' >v; $AMPCHECK mma h100 -f v --json",
-      "version >x; o=$(for i in $(seq 32); do echo 38; done | tr '\\n' ' '); printf '# scaled=mxf8f6f4 in=e4m3\\n' >v; echo "
+      "version >x; o=$(for i in $(seq 32); do echo 38; done | tr '\\n' ' '); printf '# scaled=mxf8f6f4 in=e4m3\\n' >v; "
+      "echo "
       "\"$o | $o | 7f | 7f | 0\" >>v; $AMPCHECK mma b200 -f v --json",
-      "version >x; o=$(for i in $(seq 32); do echo 38; done | tr '\\n' ' '); printf '# scaled=mxf8f6f4 in=e4m3\\n' >v; echo "
+      "version >x; o=$(for i in $(seq 32); do echo 38; done | tr '\\n' ' '); printf '# scaled=mxf8f6f4 in=e4m3\\n' >v; "
+      "echo "
       "\"$o | $o | 7f | 7f | 0 | 42000000\" >>v; $AMPCHECK mma b200 -f v --json"}},
     {"ampcheck.formats/1", {"formats --json", "formats 0.1 --json"}},
     {"ampcheck.codes/1", {"explain --json", "explain AC301 --json"}},

@@ -282,7 +282,8 @@ ExitCode mma_command(const MmaOptions& o) {
     if (generation_of(o) != TensorCore::b200)
       throw UsageError("[mma] got vectors with scales and '" + o.generation + "', want b200: no older core has them");
     if (o.a || o.output || o.unit)
-      throw UsageError("[mma] got vectors with scales and --in, --out or --unit, want none of them: the file says its types");
+      throw UsageError(
+          "[mma] got vectors with scales and --in, --out or --unit, want none of them: the file says its types");
     return mma_scaled(v, o.json);
   }
   const Instruction types = types_of(o, v);

@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 
 #include "src/launch_notes.h"
@@ -51,11 +50,17 @@ int cublasSgemm_v2(void* handle, int op_a, int op_b, int m, int n, int k, const 
 
 namespace {
 
-void say_notes() {
-  for (const ampcheck::LaunchNote& note : ampcheck::take_launch_notes())
-    if (note.code != ampcheck::Code::none)
-      std::fprintf(stderr, "finding: %s %s\n", ampcheck::name(note.code), note.text.c_str());
-}
+/// Says what was found when its thread ends, also by exit(): what came into being before it is still there then.
+struct LastWord {
+  LastWord() { ampcheck::take_launch_notes(); }
+  ~LastWord() {
+    for (const ampcheck::LaunchNote& note : ampcheck::take_launch_notes())
+      if (note.code != ampcheck::Code::none)
+        std::fprintf(stderr, "finding: %s %s\n", ampcheck::name(note.code), note.text.c_str());
+  }
+  LastWord(const LastWord&) = delete;
+  LastWord& operator=(const LastWord&) = delete;
+};
 
 }  // namespace
 
@@ -71,7 +76,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "run_program: %s\n", error.what());
     return 6;
   }
-  std::atexit(say_notes);  // a program that fails may end by exit()
+  static thread_local const LastWord kLastWord;
   void* const library = dlopen(argv[1], RTLD_LAZY | RTLD_GLOBAL);
   const auto program = library == nullptr ? nullptr : reinterpret_cast<int (*)(int, char**)>(dlsym(library, "main"));
   if (program == nullptr) {

@@ -122,6 +122,23 @@ TEST(Lines, TheShadowFollowsWhatCarriesANumber) {
   EXPECT_EQ(line(pair, 4).local, 0);
 }
 
+/// What 64 threads add to one place is followed: a third of each, and then their sum is taken off.
+TEST(Lines, AtomicSumsAreFollowed) {
+  Shape shape;
+  shape.follow = true;
+  shape.b_initialised = true;
+  const Ran ran = run_text(
+      kernel_text(load +
+                      ".loc 1 2 1\nmul.f32 %f1, %f0, 0f3EAAAAAB;\nred.global.add.f32 [%b], %f1;\nbar.sync 0;\n.loc 1 3 "
+                      "1\nld.global.f32 %f2, [%b];\nadd.f32 %f9, %f2, 0fC2000000;\n" +
+                      store,
+                  ".file 1 \"k.cu\"\n"),
+      bits_of(1.5f, 0), 64, shape);
+  EXPECT_GT(line(ran, 3).cancelled_bits, 12);  // 64 thirds of 1.5 are 32 and a rounding
+  EXPECT_STREQ(line(ran, 3).lost_words(), "cancellation");
+  EXPECT_GT(line(ran, 3).lost(), 0);
+}
+
 /// Sums of a product of matrices in halves overflow, in floats they do not.
 TEST(Lines, AProductOfMatricesIsFollowed) {
   const auto product = [](const std::string& sum, int registers) {
