@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops that try to reach what a verdict does not need: y = 2 x where no try succeeds, and y = 3 x where one does. `escapes`
-// tries in its kernel, `escaped_at_load` as its library is loaded.
+// Ops that try to reach what a verdict does not need: y = 2 x where no try succeeds, and y = 3 x where one does.
+// `escapes` tries in its kernel, `escaped_at_load` as its library is loaded.
 #include <ampcheck/op.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -45,7 +45,8 @@ std::string escape() {
   if (can_open_socket(AF_UNIX)) return "opens a local socket";
   if (std::getenv("SECRET_TOKEN") != nullptr) return "sees a variable";
   static bool asked = false;  // a program for each of thousands of calls would take a minute
-  if (!std::exchange(asked, true) && std::system("(read line < /etc/passwd) 2>/dev/null") == 0) return "reads by another program";
+  if (!std::exchange(asked, true) && std::system("(read line < /etc/passwd) 2>/dev/null") == 0)
+    return "reads by another program";
   return "";
 }
 

@@ -15,7 +15,8 @@
 namespace ampcheck::tools {
 
 bool lists_kernels(const ListOptions& options) {
-  return options.launch.empty() && !options.cases && std::any_of(options.words.begin(), options.words.end(), [](const std::string& word) {
+  return options.launch.empty() && !options.cases &&
+         std::any_of(options.words.begin(), options.words.end(), [](const std::string& word) {
            return checks::is_kernel_file(word) && word.find('@') == std::string::npos;
          });
 }
