@@ -110,10 +110,13 @@ void Machine::fact_unwritten() {
   for (const Memory& memory : memories_) {
     const Shadow& shadow = memory.shadow;
     if (memory.initialised || shadow.cells.empty()) continue;
-    const auto left = std::count(shadow.written.begin(), shadow.written.end(), std::uint8_t{0});
+    // The last of the wider grains that became these may reach behind the end.
+    const auto grains =
+        std::min<std::uint64_t>((memory.bytes + shadow.grain - 1) / shadow.grain, shadow.written.size());
+    const auto end = shadow.written.begin() + static_cast<std::ptrdiff_t>(grains);
+    const auto left = std::count(shadow.written.begin(), end, std::uint8_t{0});
     if (left == 0) continue;
-    const auto first =
-        std::find(shadow.written.begin(), shadow.written.end(), std::uint8_t{0}) - shadow.written.begin();
+    const auto first = std::find(shadow.written.begin(), end, std::uint8_t{0}) - shadow.written.begin();
     std::vector<std::uint32_t> stores;
     for (const Cell& cell : shadow.cells)
       if (cell.write.set && std::find(stores.begin(), stores.end(), cell.write.at) == stores.end())

@@ -19,6 +19,7 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 31;
 constexpr std::size_t kMostRegisters = 1 << 18;
 
 class Parser {
+  using Where = std::tuple<int, int, int>;  ///< file, line, column
  public:
   Parser(std::string_view text, const std::string& path) : tokens_(tokens_of(text, path)) { module_.path = path; }
 
@@ -408,34 +409,38 @@ class Parser {
     function_->registers.push_back(type);
   }
 
-  /// .loc file line column [, function_name label [+ n], inlined_at file line column]: the line of the caller counts,
-  /// which is the user's where a header's function is inlined. That place may be one of a function that is inlined
-  /// itself: then it was said before.
+  /// .loc file line column [, function_name label [+ n], inlined_at file line column]. The place inlined_at may be one
+  /// of a function that is inlined itself: then it was said before.
   void location() {
     ++at_;
-    using Where = std::tuple<int, int, int>;
     const auto read = [&] {
       const int file = static_cast<int>(integer()), line = static_cast<int>(integer());
       return Where(file, line, static_cast<int>(integer()));
     };
     const Where own = read();
-    Where place = own;
     while (take(",")) {
       const std::string what = word("function_name or inlined_at");
       if (what == "inlined_at") {
-        place = read();
+        if (const Where caller = read(); caller != own) callers_[own] = caller;
       } else {
         word("a label");
         if (take("+")) integer();
       }
     }
-    if (place != own) {
-      const auto outer = callers_.find(place);
-      if (outer != callers_.end() && outer->second != own) place = outer->second;
-      callers_[own] = place;
-    }
-    const auto [file, line, column] = place;
+    const auto [file, line, column] = line_of_kernel_file(own);
     if (line != 0) place_ = place_index({file, line});  // line 0 is the compiler's own code
+  }
+
+  /// The innermost place in the file of the kernel: a function of that file that is inlined is the user's own code, one
+  /// of a header is shown where it is called.
+  Where line_of_kernel_file(const Where& own) const {
+    constexpr int kMostCalls = 64;
+    std::vector<Where> calls = {own};
+    for (auto up = callers_.find(own); up != callers_.end() && std::ssize(calls) < kMostCalls;
+         up = callers_.find(calls.back()))
+      calls.push_back(up->second);
+    const int file = std::get<0>(calls.back());
+    return *std::find_if(calls.begin(), calls.end(), [&](const Where& each) { return std::get<0>(each) == file; });
   }
 
   int place_index(const Place& place) {
@@ -560,7 +565,7 @@ class Parser {
   std::vector<int> parents_, statement_scopes_;
   int place_ = -1;
   std::map<std::pair<int, int>, std::size_t> place_indices_;
-  std::map<std::tuple<int, int, int>, std::tuple<int, int, int>> callers_;  ///< of inlined places, the outermost
+  std::map<Where, Where> callers_;  ///< of inlined places, the next one out
 };
 
 }  // namespace

@@ -38,17 +38,16 @@ constexpr const char* kLaunch =
 class KernelLines : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::path(::testing::TempDir()) / "kernel_lines";
-    std::filesystem::create_directories(folder_);
+    folder_ = temporary_.path();
     std::ofstream(folder_ / "odd.toml") << kLaunch;
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   testing::ProgramResult checked(const std::string& text, const std::string& more) {
     std::ofstream(folder_ / "odd.ptx") << text;
     return testing::ampcheck("check " + (folder_ / "odd.ptx").string() + " --launch " +
                              (folder_ / "odd.toml").string() + " --regimes quick " + more);
   }
+  testing::TemporaryFolder temporary_;
   std::filesystem::path folder_;
 };
 

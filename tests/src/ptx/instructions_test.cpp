@@ -248,18 +248,22 @@ TEST(PtxInstructions, AMatrixProductIsThatOfTheTensorCore) {
     }
 }
 
-/// A function of a header in a function of a header: the line is that of the kernel.
+/// A function of a header in a function of a header: the line is that of the kernel. A function of the kernel's own
+/// file: the line is its own, also where a function of a header is called in it.
 TEST(PtxInstructions, StandAtTheLineOfTheKernel) {
   const Module module = parse(kernel_text(".loc 1 7 3\nadd.s32 %r0, %n, 1;\n"
                                           ".loc 2 40 3, function_name outer, inlined_at 1 9 5\nadd.s32 %r0, %r0, 1;\n"
-                                          ".loc 3 50 3, function_name inner, inlined_at 2 40 3\nadd.s32 %r0, %r0, 1;\n",
+                                          ".loc 3 50 3, function_name inner, inlined_at 2 40 3\nadd.s32 %r0, %r0, 1;\n"
+                                          ".loc 1 3 5, function_name own, inlined_at 1 9 7\nadd.s32 %r0, %r0, 1;\n"
+                                          ".loc 2 44 3, function_name outer, inlined_at 1 3 5\nadd.s32 %r0, %r0, 1;\n",
                                           ".file 1 \"kernel.cu\"\n.file 2 \"a.h\"\n.file 3 \"b.h\"\n"),
                               "test.ptx");
   const std::vector<Statement>& body = module.functions.at(0).body;
   std::vector<std::string> places;
   for (const Statement& statement : body)
     if (statement.text() == "add.s32") places.push_back(module.place_text(statement.place));
-  EXPECT_EQ(places, (std::vector<std::string>{"kernel.cu:7", "kernel.cu:9", "kernel.cu:9"}));
+  EXPECT_EQ(places,
+            (std::vector<std::string>{"kernel.cu:7", "kernel.cu:9", "kernel.cu:9", "kernel.cu:3", "kernel.cu:3"}));
 }
 
 /// As on a GPU: two lanes that add the same numbers in another order agree on the bits, and store them without a race.
