@@ -85,7 +85,7 @@ TEST_F(OwnNet, WhatIsWrongInTheFileIsNamedWithItsLine) {
        "data, got random with loss cross_entropy, want mse"},
       {layers({"'linear'"}) + "[train]\nlr_schedul = 'cosine:3'\n",
        ":4:1] train, got unknown key 'lr_schedul' (did you mean 'lr_schedule'?"},
-      {layers({"'linear'"}) + "[train]\ndtype = 'fp8'\n", ":4:9] dtype, got 'fp8'"},
+      {layers({"'linear'"}) + "[train]\ndtype = 'fp4'\n", ":4:9] dtype, got 'fp4'"},
       {layers({"'linear'"}) + "[train]\nsteps = true\n", ":4:9] steps, got a boolean, want a string or a number"},
       {layers({"'linear'\noutputs = 7"}),
        ":1:1] linear 'layer0', output, got [64,7] from the last layer, want [64,10]"},
