@@ -302,8 +302,8 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
      {"version >x; printf 'softmax low\nbinary_cross_entropy\n' >l; $AMPCHECK audit autocast l --json"}},
     {"ampcheck.autocast_lists/1", {"autocast lists --json"}},
     {"ampcheck.train/1",
-     {"train --steps 3 --grad-penalty 0.1 --json", "train --steps 4 --lr 1000 --json",
-      "train --scaler none --optimizer adam --loss-weight 1e-6 --steps 3 --json",
+     {"train --dtype fp8 --steps 2 --json", "train --steps 3 --grad-penalty 0.1 --json",
+      "train --steps 4 --lr 1000 --json", "train --scaler none --optimizer adam --loss-weight 1e-6 --steps 3 --json",
       "train --loss 'cross_entropy,mse*0.5' --optimizer sgd --optimizer adam,lr=0.003@layer2 --moments bf16 --steps 3 "
       "--shadow local --json"}},
     {"ampcheck.diagnose/1",

@@ -69,9 +69,9 @@ TEST(TrainCommand, TheScaleMovesByTheRuleAskedFor) {
 }
 
 TEST(TrainCommand, WrongUseIsExitCodeTwo) {
-  for (const char* arguments :
-       {"--model mpl", "--dtype fp4", "--steps 0", "--shadow half", "--data text", "--optimizer adam --momentum 0.9",
-        "--scaler apexx", "--lr -1", "--init-scale 0", "--clip-norm 0", "--loss-weight 0"}) {
+  for (const char* arguments : {"--model mpl", "--dtype fp4", "--fp8 current", "--dtype fp8 --fp8 late", "--steps 0",
+                                "--shadow half", "--data text", "--optimizer adam --momentum 0.9", "--scaler apexx",
+                                "--lr -1", "--init-scale 0", "--clip-norm 0", "--loss-weight 0"}) {
     const ProgramResult run = ampcheck(std::string("train ") + arguments);
     EXPECT_EQ(run.exit_code, 2) << arguments << run.err;
     EXPECT_TRUE(contains(run.err, "want")) << run.err;
