@@ -47,7 +47,7 @@ float not_cleared(const Values& line, float before, std::int64_t r) {
 }
 
 /// The mean of the means of blocks of 32, of which the last may be shorter.
-float mean_of_means(const Values& line) {
+float mean_of_means(const Values& line, float, std::int64_t) {
   constexpr std::size_t kBlock = 32;
   float s = 0, blocks = 0;
   for (std::size_t begin = 0; begin < line.size(); begin += kBlock, ++blocks) {
@@ -59,7 +59,8 @@ float mean_of_means(const Values& line) {
   return s / blocks;
 }
 
-Kernel sum_by(LineSum sum) {
+/// `mean`: each element's gradient is its share of the line.
+Kernel sum_by(LineSum sum, bool mean = false) {
   return kernel_of(
       [sum](const Call& call) {
         const Values x = call.in("x");
@@ -71,35 +72,13 @@ Kernel sum_by(LineSum sum) {
         }
         call.out("y", y);
       },
-      [](const Call& call) {
+      [mean](const Call& call) {
         const Values g = call.in("dy");
         const Lines lines(call);
+        const float count = mean ? static_cast<float>(lines.length) : 1.0f;
         Values dx(index_of(call.shape("x").count()));
         for (std::int64_t r = 0; r < lines.count; ++r)
-          for (std::int64_t i = 0; i < lines.length; ++i) dx[lines.at(r, i)] = g[index_of(r)];
-        call.out("dx", dx);
-      });
-}
-
-Kernel mean_by_blocks() {
-  return kernel_of(
-      [](const Call& call) {
-        const Values x = call.in("x");
-        const Lines lines(call);
-        Values y, line(index_of(lines.length));
-        for (std::int64_t r = 0; r < lines.count; ++r) {
-          for (std::int64_t i = 0; i < lines.length; ++i) line[index_of(i)] = x[lines.at(r, i)];
-          y.push_back(mean_of_means(line));
-        }
-        call.out("y", y);
-      },
-      [](const Call& call) {
-        const Values g = call.in("dy");
-        const Lines lines(call);
-        Values dx(index_of(call.shape("x").count()));
-        for (std::int64_t r = 0; r < lines.count; ++r)
-          for (std::int64_t i = 0; i < lines.length; ++i)
-            dx[lines.at(r, i)] = g[index_of(r)] / static_cast<float>(lines.length);
+          for (std::int64_t i = 0; i < lines.length; ++i) dx[lines.at(r, i)] = g[index_of(r)] / count;
         call.out("dx", dx);
       });
 }
@@ -204,7 +183,7 @@ std::vector<Specimen> further_sum_specimens() {
        {"smallest_first", "from the smallest to the largest", sum_by(smallest_first)}});
   add(out, "mean",
       {{"mean_of_means", 42, "blocks of 32 count alike, a shorter last one too", "lengths that are no multiple of 32",
-        V::bug, "count|factor|tail|block|weigh", mean_by_blocks(), kAllTypes, V::structural}},
+        V::bug, "count|factor|tail|block|weigh", sum_by(mean_of_means, true), kAllTypes, V::structural}},
       {});
   add(out, "cumsum",
       {{"gradient_exclusive", 14, "dx[i] leaves out dy[i]", "any", V::bug,

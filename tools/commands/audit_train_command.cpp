@@ -22,8 +22,9 @@ using namespace checks::train_audit;
 
 struct Scores {
   Score kernels, variants, steps, healthy;
+  bool interrupted = false;  ///< what did not run meets no goal
   bool met() const {
-    return kernels.found >= kKernelGoal * kernels.trials && steps.found >= kStepGoal * steps.trials &&
+    return !interrupted && kernels.found >= kKernelGoal * kernels.trials && steps.found >= kStepGoal * steps.trials &&
            variants.found == 0 && healthy.found == 0;
   }
 };
@@ -90,6 +91,9 @@ std::string text_of(const std::vector<Trial>& trials, const Scores& s, bool all,
   line("correct kernels", s.variants, false, false);
   line("healthy runs", s.healthy, false, false);
   if (const std::string text = wrong(trials); !text.empty()) out += "\nWrong:\n" + text;
+  if (s.interrupted)
+    return out + fmt::format("\n{}Interrupted{} after {}: whether the goals are met is not known.\n", style.red,
+                             style.reset, duration(seconds));
   out += fmt::format(
       "\n{}The goals are {}met{} (want {:.0f} % of the kernels, {:.0f} % of the steps, no false alarm), in {}.\n",
       s.met() ? style.green : style.red, s.met() ? "" : "not ", style.reset, 100 * kKernelGoal, 100 * kStepGoal,
@@ -142,7 +146,7 @@ ExitCode audit_train_command(const AuditOptions& options) {
     return ExitCode::nothing_ran;
   }
   const Scores scores{score(trials, Part::kernel), score(trials, Part::variant), score(trials, Part::step),
-                      score(trials, Part::healthy)};
+                      score(trials, Part::healthy), guard.interrupted()};
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   write_stdout(options.json ? json_text(json_of(trials, scores, seconds))
                             : text_of(trials, scores, options.verbose, seconds));

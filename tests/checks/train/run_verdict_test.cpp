@@ -90,6 +90,23 @@ TEST(RunVerdict, HealthyStepsOfAllOptimizersAreWithinTheirRule) {
     }
 }
 
+/// torch rounds the norms and the factor to the gradients' 16 bits; a fifth of these runs were called wrong before.
+TEST(RunVerdict, ClippingOfShortGradientsRoundsAsTorchDoesAndNoMore) {
+  for (const std::uint64_t seed : {9u, 14u, 22u, 38u})
+    for (const char* optimizer : {"sgd", "adam"}) {
+      TrainOptions o = checked("mlp", Dtype::bf16);
+      o.judge = JudgeMode::none;
+      o.seed = seed;
+      o.net.batch = 16;
+      o.rule.optimizer.name = optimizer;
+      o.rule.optimizer.weights = Weights::low;
+      o.rule.clip_norm = 0.5;
+      EXPECT_EQ(text(findings_of(o, 4)), "") << seed << optimizer;
+      o.plant = times(Stage::clipped, 1.05);
+      EXPECT_TRUE(has(findings_of(o, 2), RunCode::clip)) << seed << optimizer;
+    }
+}
+
 TEST(RunVerdict, AnotherRateALostDecayAndALostMomentumAreUpdatesThatTheRuleDoesNotGive) {
   for (const int kind : {0, 1, 2}) {
     TrainOptions o = checked("mlp", Dtype::fp16);
