@@ -389,13 +389,23 @@ bool kernels_run_apart(const std::string& library, Device device) {
   return device == Device::cpu && !simulated;
 }
 
+namespace {
+
+/// A runner to the end of the process: tensors and ops point into it. The list keeps it within reach then, when what
+/// else points to it has ended: a leak checker would call it lost.
+KernelRunner& kept_runner(const std::string& library) {
+  static auto* const all = new std::deque<KernelRunner>;
+  return all->emplace_back(library, KernelRunner::Kind::silent);
+}
+
+}  // namespace
+
 void take_kernels_apart(std::vector<const checks::OpDef*>& ops, const IsolationOptions& options, Device device) {
   run_kernels_here(ops, options, device);
   if (ops.empty() || !options.isolation || !is_child() || !kernels_run_apart(ops.front()->plugin, device)) return;
-  auto* const runner = new KernelRunner(
-      ops.front()->plugin, KernelRunner::Kind::silent);  // to the end of the process: tensors point into it
-  const std::deque<checks::OpDef>& there = runner->take_over(ops);
-  runner->share_tensors();
+  KernelRunner& runner = kept_runner(ops.front()->plugin);
+  const std::deque<checks::OpDef>& there = runner.take_over(ops);
+  runner.share_tensors();
   for (std::size_t i = 0; i < ops.size(); ++i) {
     checks::keep_for_good(there[i]);
     ops[i] = &there[i];
@@ -403,10 +413,9 @@ void take_kernels_apart(std::vector<const checks::OpDef*>& ops, const IsolationO
 }
 
 void run_kernels_outside(const std::string& library, std::vector<checks::OpDef>& ops) {
-  auto* const runner = new KernelRunner(library, KernelRunner::Kind::silent);  // as above
   std::vector<const checks::OpDef*> own;
   for (const checks::OpDef& op : ops) own.push_back(&op);
-  const std::deque<checks::OpDef>& there = runner->take_over(own);
+  const std::deque<checks::OpDef>& there = kept_runner(library).take_over(own);
   for (std::size_t i = 0; i < ops.size(); ++i) ops[i].kernel = there[i].kernel;
 }
 
