@@ -2,6 +2,7 @@
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 #include "checks/zoo/zoo.h"
 
+#include <algorithm>
 #include <iterator>
 #include <set>
 
@@ -219,6 +220,19 @@ bool Specimen::unseen() const {
   return kNames.contains(name());
 }
 
+namespace {
+
+/// A specimen of a type that its op is not declared for is an op of these types alone.
+void declare_types(Specimen& made, std::vector<Dtype> dtypes) {
+  std::vector<Dtype>& storage = made.op.signature.precision.storage;
+  const bool all =
+      std::ranges::all_of(dtypes, [&](Dtype dtype) { return std::ranges::find(storage, dtype) != storage.end(); });
+  if (!all) storage = dtypes;
+  made.dtypes = std::move(dtypes);
+}
+
+}  // namespace
+
 void add(std::vector<Specimen>& out, const char* op, std::vector<Defect> defects, std::vector<Variant> variants) {
   const auto specimen = [&](const char* name, const char* what, Kernel kernel) {
     Specimen made;
@@ -228,7 +242,6 @@ void add(std::vector<Specimen>& out, const char* op, std::vector<Defect> defects
     made.op.signature.precision.math = glibc_math();
     made.op.kernel = std::move(kernel);
     made.what = what;
-    made.dtypes = kAllTypes;
     return made;
   };
   for (Defect& d : defects) {
@@ -238,14 +251,14 @@ void add(std::vector<Specimen>& out, const char* op, std::vector<Defect> defects
     made.due = d.due;
     made.cause = d.cause;
     made.also = d.also == Verdict::rounding ? d.due : d.also;
-    made.dtypes = std::move(d.dtypes);
+    declare_types(made, std::move(d.dtypes));
     made.equivalent = d.equivalent;
     out.push_back(std::move(made));
   }
   for (Variant& v : variants) {
     out.push_back(specimen(v.name, v.what, std::move(v.kernel)));
     out.back().form = v.form;
-    out.back().dtypes = std::move(v.dtypes);
+    declare_types(out.back(), std::move(v.dtypes));
   }
 }
 
