@@ -161,7 +161,7 @@ std::vector<Specimen> unseen_channel_specimens() {
       {{"eps_squared", 6, "1/sqrt(variance + eps^2)", "small variance or large eps", V::bug, "eps",
         group(Twist::eps_squared)},
        {"weight_by_place", 8, "the weight is chosen as if channels were the last axis", "any weight", V::bug,
-        "weight|axis|transpos|broadcast|another|index|permut", group(Twist::weight_by_place)}},
+        "weight|transpos|broadcast|another|wrong axis|permut", group(Twist::weight_by_place)}},
       {{"channels_merged", "moments of each channel, merged", group(Twist::by_parts), "one pass"}});
   add(out, "batch_norm",
       {{"running_in_training", 45, "y by the running statistics, as in evaluation", "any", V::bug,

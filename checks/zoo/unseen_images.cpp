@@ -151,15 +151,15 @@ std::vector<Specimen> unseen_image_specimens() {
   std::vector<Specimen> out;
   add(out, "conv2d",
       {{"taps_transposed", 7, "a square window of the weight is read transposed in forward", "R = S above 1", V::bug,
-        "transpos|axis|exchang|swap|another|turn|flip|permut", conv(Conv::taps_transposed), kAllTypes, V::structural},
+        "transpos|axes|exchang|swap|another|turn|flip|permut", conv(Conv::taps_transposed), kAllTypes, V::structural},
        {"dbias_mean", 42, "dbias is divided by the number of places", "more than one place", V::bug,
         "factor|count|mean", conv(Conv::dbias_mean)}},
       {{"channels_innermost", "fma chains over the window first and channels last", conv(Conv::plain)}});
   add(out, "max_pool2d",
       {{"plane_forgotten", 22, "dx is written by the place in the plane, always of the first plane",
         "more than one plane", V::structural,
-        "zero|another|index|plane|lost|channel|image|rows are not independent|changes with other rows",
-        pool(Pool::plane_forgotten), kAllTypes, V::bug},
+        "zero|another|plane|lost|rows are not independent|changes with other rows", pool(Pool::plane_forgotten),
+        kAllTypes, V::bug},
        {"finite_start", 44, "the search begins at the smallest finite number, not at -inf", "windows of -inf", V::bug,
         "finite where|not the NaN|infinite|sentinel|constant|limit", pool(Pool::finite_start), kFp32},
        {"dense_store", 19, "y is written as if row-major", "strided y", V::structural,

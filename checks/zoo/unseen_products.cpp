@@ -94,7 +94,7 @@ Kernel linear(Twist twist, Sum sum = in_order, Slip slip = {}) {
 void add_linear(std::vector<Specimen>& out) {
   add(out, "linear",
       {{"bias_of_row", 8, "the bias is broadcast over the wrong axis: row i has bias[i % M]", "any bias", V::bug,
-        "axis|bias|broadcast|transpos|another|index", linear(Twist::bias_of_row), kAllTypes, V::structural},
+        "wrong axis|other axis|bias|broadcast|transpos|another", linear(Twist::bias_of_row), kAllTypes, V::structural},
        {"cotangent_in_e5m2", 43, "dy is rounded to e5m2 before the products of backward", "any", V::precision_contract,
         "operands|rounded|e5m2|takes|keeps|stored", linear(Twist::cotangent_in_e5m2), kAllTypes, V::bug},
        {"dbias_not_cleared", 16, "dbias is added to what its buffer holds", "buffers that are not zero", V::structural,

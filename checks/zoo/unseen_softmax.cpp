@@ -153,10 +153,10 @@ void add_softmax(std::vector<Specimen>& out) {
        {"powers_of_two", "exp2((x - m) log2(e)), its argument in fp64", softmax(Way::powers_of_two)}});
   add(out, "log_softmax",
       {{"sum_over_rows", 8, "sum g of backward runs along the first axis", "any", V::structural,
-        "rows are not independent|axis|transpos|another row|changes with other rows",
+        "rows are not independent|wrong axis|other axis|first axis|transpos|another row|changes with other rows",
         log_softmax(Way::plain, Log::sum_over_rows), kAllTypes, V::bug},
-       {"eps_in_logarithm", 6, "y = log(p + 1e-7)", "p below 1e-3", V::bug,
-        "eps|constant|floor|clamp|1e-7|1e-07|term|added", log_softmax(Way::plain, Log::eps)}},
+       {"eps_in_logarithm", 6, "y = log(p + 1e-7)", "p below 1e-3", V::bug, "eps|constant|floor|clamp|1e-7|1e-07|added",
+        log_softmax(Way::plain, Log::eps)}},
       {{"in_chunks", "chunks of 7 with their own maxima, merged", log_softmax(Way::chunks), "one pass"}});
 }
 

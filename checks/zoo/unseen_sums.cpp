@@ -106,7 +106,7 @@ Kernel sums(LineSum sum, Count by, bool keeps_workspace = false) {
 void add_sums(std::vector<Specimen>& out) {
   add(out, "sum",
       {{"upper_lanes_lost", 40, "the butterfly misses its first step: lanes 16 to 31 are lost", "more than 16 numbers",
-        V::bug, "lost|lanes|leaves out|left out|half|places|stride", sums(without_upper_lanes, Count::none)}},
+        V::bug, "lost|lanes|leaves out|left out|half|stride", sums(without_upper_lanes, Count::none)}},
       {{"folded", "the upper half on the lower, until one is left", sums(folded, Count::none)},
        {"with_errors", "Neumaier's sum", sums(with_errors, Count::none)}});
   add(out, "mean",
@@ -255,7 +255,7 @@ Kernel extreme(Search search) {
 void add_extremes(std::vector<Specimen>& out) {
   add(out, "max",
       {{"by_bits", 2, "the bits are compared as integers, which turns the order of negative numbers",
-        "lines of negative numbers", V::bug, "sign|negative|order|integer|smallest|least|another",
+        "lines of negative numbers", V::bug, "sign|negative|integer|smallest|least|another",
         extreme({larger_as_integer}), kAllTypes, V::structural}},
       {});
   add(out, "min",
