@@ -203,6 +203,7 @@ struct Variant {
   const char* what;
   Kernel kernel;
   const char* form = "";
+  std::vector<Dtype> dtypes = kAllTypes;
 };
 void add(std::vector<Specimen>& out, const char* op, std::vector<Defect> defects, std::vector<Variant> variants);
 
@@ -223,6 +224,15 @@ std::vector<Specimen> embedding_specimens();
 std::vector<Specimen> further_elementwise_specimens();
 std::vector<Specimen> further_row_specimens();
 std::vector<Specimen> further_sum_specimens();
+std::vector<Specimen> unseen_elementwise_specimens();
+std::vector<Specimen> unseen_rectifier_specimens();
+std::vector<Specimen> unseen_softmax_specimens();
+std::vector<Specimen> unseen_norm_specimens();
+std::vector<Specimen> unseen_channel_specimens();
+std::vector<Specimen> unseen_sum_specimens();
+std::vector<Specimen> unseen_product_specimens();
+std::vector<Specimen> unseen_attention_specimens();
+std::vector<Specimen> unseen_image_specimens();
 std::vector<Specimen> double_specimens();
 
 }  // namespace ampcheck::checks::zoo
