@@ -299,7 +299,8 @@ ExitCode check_with(const CheckOptions& given, const MergedRun* merged, SharedRu
   const ExitCode written = worse(files.written, write_results(options, report, facts));
   if (options.silent && guard.interrupted()) return ExitCode::incomplete;
   if (guard.interrupted() && report.interrupted && written == ExitCode::passed) end_by_signal();
-  return worse(worse(written, all_certified ? ExitCode::passed : ExitCode::usage), exit_code_of(report, facts.planned));
+  const bool refused = !all_certified && !options.silent;  // of a part's ops rank 0 says it
+  return worse(worse(written, refused ? ExitCode::usage : ExitCode::passed), exit_code_of(report, facts.planned));
 }
 
 }  // namespace ampcheck::tools
