@@ -162,6 +162,26 @@ void report_of_many(benchmark::State& state) {
   record_figure("report of 10,000 cases: console, json, junit, lines", Goal::at_most, 1, best, "s");
 }
 
+/// 10,000 cases whose bits are as accepted; their kernels take next to nothing.
+void gate_of_many(benchmark::State& state) {
+  const Folder folder;
+  const auto gate = [&](const Words& variables, int wanted) {
+    Words words = many("gate");
+    words.emplace_back("--baseline");
+    words.push_back(folder.file("accepted"));
+    return seconds_of_program(words, variables, wanted);
+  };
+  gate({"CI="}, 7);
+  seconds_of_program({"accept", "--baseline", folder.file("accepted"), "--reason", "bench"}, {"CI="});
+  double best = 1e30;
+  for (auto _ : state) {
+    const double t = gate({"CI=1"}, 0);
+    best = std::min(best, t);
+    state.SetIterationTime(t);
+  }
+  record_figure("gate of 10,000 unchanged cases, with their kernels", Goal::at_most, 5, best, "s");
+}
+
 const bool registered = [] {
   add_figure("ranks/check", 3, [](benchmark::State& state) {
     two_ranks(state, "check of 5 built-in ops", {"check", "softmax", "relu", "gelu", "layer_norm", "linear"});
@@ -172,6 +192,7 @@ const bool registered = [] {
   });
   add_figure("ranks/start", 10, start_of_rank);
   add_figure("many/report", 2, report_of_many);
+  add_figure("many/gate", 2, gate_of_many);
   return true;
 }();
 
