@@ -12,8 +12,8 @@
 #include "tools/choose/device_choice.h"
 #include "tools/choose/plugins.h"
 #include "tools/choose/sandbox_choice.h"
+#include "tools/commands/audited_library.h"
 #include "tools/commands/commands.h"
-#include "tools/commands/library_child.h"
 #include "tools/report/foreign_file.h"
 #include "tools/report/output.h"
 #include "tools/workers/child.h"
@@ -119,6 +119,7 @@ ExitCode run(int argc, char** argv) {
   sandbox_libraries_as_asked();
   if (argc > 1 && std::string_view(argv[1]) == "--worker") return worker_main(argc, argv);
   if (argc > 1 && std::string_view(argv[1]) == "--runner") return runner_main(argc, argv);
+  if (argc > 1 && std::string_view(argv[1]) == "--audited") return audited_main(argc, argv);
   std::optional<std::string> help;
   AnyOptions options = parse_options(argc, argv, help);
   if (help) {
@@ -187,7 +188,6 @@ int main(int argc, char** argv) {
   } catch (const WriteError& error) {
     code = worse(code, said(ExitCode::not_written, error));
   }
-  end_in_child(code);
   child_is_done(code);
   unload_outside();
   return static_cast<int>(code);

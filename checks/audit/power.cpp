@@ -3,6 +3,8 @@
 #include "checks/audit/power.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "checks/data/real_tensors.h"
@@ -23,11 +25,27 @@ bool shows(const Specimen& specimen, Dtype dtype, const std::vector<OpCall>& cal
   return false;
 }
 
+constexpr int kMostSeeds = 16;
+
+/// Of calls that differ in their seeds alone the first ones: a defect that shows in none of these runs through all
+/// calls, which of thousands of seeds takes longer than the gate.
+std::vector<OpCall> of_few_seeds(const OpDef& op, const std::vector<OpCall>& calls) {
+  std::map<std::string, int> seen;
+  std::vector<OpCall> out;
+  for (const OpCall& call : calls) {
+    OpCall any = call;
+    any.seed = 0;
+    if (seen[any.str(op.signature)]++ < kMostSeeds) out.push_back(call);
+  }
+  return out;
+}
+
 }  // namespace
 
-std::optional<DetectionPower> detection_power(const OpDef& op, const std::vector<OpCall>& calls, bool relations,
+std::optional<DetectionPower> detection_power(const OpDef& op, const std::vector<OpCall>& all, bool relations,
                                               const std::atomic<bool>* cancel) {
   if (!op.plugin.empty()) return std::nullopt;
+  const std::vector<OpCall> calls = of_few_seeds(op, all);
   std::vector<std::pair<const Specimen*, Dtype>> trials;
   for (const Specimen& specimen : specimens()) {
     if (specimen.correct() || specimen.unseen() || !specimen.equivalent.empty() ||

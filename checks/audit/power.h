@@ -19,7 +19,7 @@ struct DetectionPower {
 };
 
 /// Of the planted kernels of a built-in op, in the storage types of these calls. Nothing where the zoo has none of the
-/// op, or once it was cancelled. `relations`: as RunOptions.
+/// op, or once it was cancelled. Of calls that differ in the seed alone the first 16 count. `relations`: as RunOptions.
 std::optional<DetectionPower> detection_power(const OpDef& op, const std::vector<OpCall>& calls, bool relations,
                                               const std::atomic<bool>* cancel);
 

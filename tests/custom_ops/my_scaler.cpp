@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch's scale rule through the C++ face, and broken versions of it: -DBROKEN=divides_by_half, ...
 #include <ampcheck/scaler.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <limits>
 #include <stdexcept>
+#include <string>
 
 namespace {
 
@@ -18,13 +22,24 @@ enum Fault {
   grows_late,
   not_finite,
   crashes,
-  exits
+  exits,
+  hangs,
+  prints
 };
 #ifndef BROKEN
 #define BROKEN none
 #endif
 
 constexpr bool is(Fault fault) { return fault == BROKEN; }
+
+/// Of the process that this runs in, the words that started it, to standard output.
+bool printed = false;
+void print_process() {
+  printed = true;
+  std::ifstream file("/proc/self/cmdline");
+  for (std::string word; std::getline(file, word, '\0');) std::printf("%s ", word.c_str());
+  std::puts("");
+}
 
 struct Optimizer {
   enum { ready, unscaled, stepped } stage = ready;
@@ -40,6 +55,7 @@ class MyScaler {
   void set_growth_interval(int interval) { interval_ = interval; }
   double scale(double loss) {
     scaled_ = true;
+    if (is(prints) && !printed) print_process();
     return loss * get_scale();
   }
 
@@ -77,6 +93,7 @@ class MyScaler {
     for (Optimizer& o : optimizers_) o = {};
     if (is(crashes) && found) std::abort();
     if (is(exits) && found) std::exit(0);
+    while (is(hangs) && found) usleep(1000);
     if (found) {
       scale_ = static_cast<float>(static_cast<double>(scale_) * setup_.backoff_factor);
       clean_ = 0;

@@ -216,6 +216,17 @@ TEST_F(Shards, RanksGiveTheBytesOfOneRun) {
   }
 }
 
+/// An op that may not be judged ends no rank.
+TEST_F(Shards, RanksLeaveOutARefusedOpAsOneRunDoes) {
+  const std::string check = tests::in_build("/custom_ops/log_sigmoid.so") + " --regimes quick --dtype fp32";
+  const ProgramResult whole = run("check " + check + " --no-times -o json:whole.json");
+  EXPECT_TRUE(contains(whole.out, "not judged, exit code 2")) << whole.out;
+  const ProgramResult all = shell("cd '" + folder_.path() + "'; OPTIONS='" + check + "'\n" + kRanks + "ranks 2");
+  EXPECT_EQ(all.exit_code, whole.exit_code) << all.err;
+  EXPECT_EQ(all.out, whole.out);
+  EXPECT_TRUE(read("ranks2.json") == read("whole.json"));
+}
+
 TEST_F(Shards, ARankThatIsKilledLosesItsPartAlone) {
   const std::string check = tests::in_build("/custom_ops/hostile.so") + " loops --regimes quick --timeout 1 --jobs 1";
   const ProgramResult whole = run("check " + check + " --no-times -o json:whole.json");

@@ -143,7 +143,7 @@ ExitCode audit_zoo_command(const AuditOptions& options) {
   return share_parts({.folder = options.run_file,
                       .what_there = "",
                       .part = [&](int part, int parts, int jobs) { return do_part(options, part, parts, jobs); },
-                      .report = [&](int parts) { return report_all(options, parts, start); }},
+                      .report = [&](int parts, int) { return report_all(options, parts, start); }},
                      options.jobs);
 }
 

@@ -163,7 +163,7 @@ Report run(const CheckOptions& options, const Selection& selection, const std::a
                run_file ? &*run_file : nullptr);
   Report report = run_selection(selection, run);
   if (lines) files.written = worse(files.written, written_by([&] { lines->end(); }));
-  if (run_file) files.written = worse(files.written, written_by([&] { run_file->end(); }));
+  if (run_file) files.written = worse(files.written, written_by([&] { run_file->end(!options.silent); }));
   if (files.part) report = single_results(selection, report, journal.take());
   if (options.no_times) {
     report.seconds = 0;
@@ -212,6 +212,21 @@ RunFacts facts_of(const CheckOptions& options) {
   return facts;
 }
 
+/// The cases, and the ops that they are of as `options` knows them.
+Selection selected(CheckOptions& options, SharedRun* shared) {
+  if (shared != nullptr && shared->selection) {
+    options.plugin_ops = shared->plugin_ops;
+    return *shared->selection;
+  }
+  if (options.variants) take_kernels_apart(options.plugin_ops, options, options.device);
+  Selection out = select_cases(options);
+  if (shared != nullptr) {
+    shared->selection = out;
+    shared->plugin_ops = options.plugin_ops;
+  }
+  return out;
+}
+
 }  // namespace
 
 ExitCode check_command(const CheckOptions& options) {
@@ -237,7 +252,7 @@ ExitCode broken_library(const CheckOptions& options, const std::string& library,
   return worse(ExitCode::findings, write_results(options, report, facts));
 }
 
-ExitCode check_with(const CheckOptions& given, const MergedRun* merged, const SharedWorkers& workers) {
+ExitCode check_with(const CheckOptions& given, const MergedRun* merged, SharedRun* shared) {
   CheckOptions options = given;
   if (options.dump.empty() && options.formula.empty()) put_on_cores(options, options.accumulate, options.device);
   if (!options.dump.empty() || !options.formula.empty()) return check_dump_command(options);
@@ -253,8 +268,7 @@ ExitCode check_with(const CheckOptions& given, const MergedRun* merged, const Sh
       write_stderr("ampcheck: a part is not done; the same command, with the same --run-file, goes on\n");
     write_results(options, journal.interrupted(), known);
   });
-  if (options.variants) take_kernels_apart(options.plugin_ops, options, options.device);
-  Selection selection = select_cases(options);
+  Selection selection = selected(options, shared);
   planned = facts.planned = selection.cases.size();
   if (!selection.cases.empty()) require_variants(options, selection);
   if (selection.cases.empty()) {
@@ -265,10 +279,14 @@ ExitCode check_with(const CheckOptions& given, const MergedRun* merged, const Sh
   }
   const bool all_certified = drop_uncertified(selection);
   planned = facts.planned = selection.cases.size();
-  say_what_is_left_out(options, selection);
+  if (!options.silent) say_what_is_left_out(options, selection);  // rank 0 says it of all parts
   if (!options.shard_origin.empty())
     write_stderr(fmt::format("ampcheck: part {} of {} ({})\n", options.shard, options.shards, options.shard_origin));
-  Files files{.merged = merged, .part = false, .workers = workers, .header = {}, .written = ExitCode::passed};
+  Files files{.merged = merged,
+              .part = false,
+              .workers = shared != nullptr ? shared->workers : nullptr,
+              .header = {},
+              .written = ExitCode::passed};
   take_part(options, selection, files);
   if (merged == nullptr) planned = facts.planned = selection.cases.size();
   const Report report = run(options, selection, guard.flag(), journal, files);
@@ -281,7 +299,8 @@ ExitCode check_with(const CheckOptions& given, const MergedRun* merged, const Sh
   const ExitCode written = worse(files.written, write_results(options, report, facts));
   if (options.silent && guard.interrupted()) return ExitCode::incomplete;
   if (guard.interrupted() && report.interrupted && written == ExitCode::passed) end_by_signal();
-  return worse(worse(written, all_certified ? ExitCode::passed : ExitCode::usage), exit_code_of(report, facts.planned));
+  const bool refused = !all_certified && !options.silent;  // of a part's ops rank 0 says it
+  return worse(worse(written, refused ? ExitCode::usage : ExitCode::passed), exit_code_of(report, facts.planned));
 }
 
 }  // namespace ampcheck::tools

@@ -17,7 +17,7 @@ namespace ampcheck::tools {
 namespace {
 
 /// Rank 0: the report of all parts, as merge gives it.
-ExitCode report_all(const CheckOptions& options, int parts) {
+ExitCode report_all(const CheckOptions& options, int parts, int jobs, SharedRun& shared) {
   MergedRun merged;
   bool first = true;
   for (int part = 1; part <= parts; ++part) {
@@ -31,9 +31,9 @@ ExitCode report_all(const CheckOptions& options, int parts) {
   if (first) throw Error("[--engine] got no part of the run in '" + options.run_file + "'");
   CheckOptions whole = options;
   whole.ranks = false;
-  set_threads(0);  // the report says what the machine has
+  whole.jobs = jobs;
   whole.run_file.clear();
-  return check_with(whole, &merged);
+  return check_with(whole, &merged, &shared);
 }
 
 }  // namespace
@@ -42,8 +42,7 @@ ExitCode check_in_ranks(const CheckOptions& options) {
   if (!options.run_file.empty() && (options.shards > 1 || options.time_budget > 0 || !options.journal.empty()))
     throw UsageError(
         "[--engine] got mpi beside --shard, --time-budget or --journal, want mpi alone: ranks share the cases");
-  const SharedWorkers workers =
-      isolated_run(worker_setup(options.plugin_ops, options, options.inputs), interrupt_flag());
+  SharedRun shared{isolated_run(worker_setup(options.plugin_ops, options, options.inputs), interrupt_flag())};
   const auto part = [&](int number, int parts, int jobs) {
     CheckOptions own = options;
     own.jobs = jobs;
@@ -53,12 +52,12 @@ ExitCode check_in_ranks(const CheckOptions& options) {
     own.shard = number;
     own.shards = parts;
     own.run_file = part_file(options.run_file, number);
-    return check_with(own, nullptr, workers);
+    return check_with(own, nullptr, &shared);
   };
   return share_parts({.folder = options.run_file,
                       .what_there = "ampcheck merge " + shell_word(options.run_file) + "/part*.run",
                       .part = part,
-                      .report = [&](int parts) { return report_all(options, parts); }},
+                      .report = [&](int parts, int cores) { return report_all(options, parts, cores, shared); }},
                      options.jobs);
 }
 

@@ -51,7 +51,7 @@ ExitCode audit_command(const AuditOptions& options);
 /// `audit gate`: options.words without the first.
 ExitCode audit_gate_command(AuditOptions options);
 /// `audit scaler`: a log, or a rule or program (options.words without the first).
-ExitCode audit_scaler_command(AuditOptions options);
+ExitCode audit_scaler_command(const AuditOptions& options);
 /// `audit autocast`: a net, a trace, a list of ops, or torch's lists (options.words without the first).
 ExitCode audit_autocast_command(AuditOptions options);
 /// `audit step`: a training loop (options.words without the first).

@@ -40,7 +40,7 @@ ExitCode do_part(const KernelGateOptions& options, const Selection& all, KnownRu
   GateRun run;
   if (!selection.cases.empty()) run = gate_run(own, selection, guard.flag(), nullptr, known);
   guard.finish();
-  file.end();
+  file.end(false);
   if (guard.interrupted()) return ExitCode::incomplete;
   write_file(part_file(options.run_file, part, "json"), record_text(states_of(run, settings_of(options))));
   return ExitCode::passed;
@@ -55,9 +55,8 @@ checks::CaseProfile profile_of(const StoredCase& stored) {
 }
 
 /// Rank 0: the gate, of all parts.
-ExitCode gate_all(const KernelGateOptions& options, int parts) {
+ExitCode gate_all(const KernelGateOptions& options, KnownRun known, int parts, int jobs) {
   KeptResults kept;
-  KnownRun known;
   for (int part = 1; part <= parts; ++part) {
     const std::string results = part_file(options.run_file, part), record = part_file(options.run_file, part, "json");
     std::size_t torn = 0;
@@ -69,8 +68,9 @@ ExitCode gate_all(const KernelGateOptions& options, int parts) {
   known.find = [&](const checks::OpDef& op, const std::string& name, const checks::How& how) {
     return kept.find(op, name, how);
   };
-  set_threads(0);
-  return gate_with(options, known);
+  KernelGateOptions whole = options;
+  whole.jobs = jobs;
+  return gate_with(whole, known);
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ ExitCode gate_in_ranks(const KernelGateOptions& options) {
       {.folder = options.run_file,
        .what_there = "",
        .part = [&](int part, int parts, int jobs) { return do_part(options, all, shared, part, parts, jobs); },
-       .report = [&](int parts) { return gate_all(options, parts); }},
+       .report = [&](int parts, int cores) { return gate_all(options, shared, parts, cores); }},
       options.jobs);
 }
 

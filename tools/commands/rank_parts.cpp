@@ -4,14 +4,19 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -37,6 +42,9 @@ constexpr int kLeastParts = 16, kPartsOfARank = 4, kMostParts = 40'000;
 /// looks at all: what a rank that ended leaves is done by it, at the latest.
 constexpr int kMostInVain = 64;
 
+/// Between two looks of rank 0 at parts that others work on: four times what a look takes, within these.
+constexpr std::chrono::milliseconds kShortestPause(2), kLongestPause(100);
+
 /// How many parts the folder's run has: what it says, or from now on what this job asks for. Of ranks that ask at the
 /// same time the first one's answer holds.
 int parts_of(const std::string& folder, int ranks) {
@@ -51,12 +59,39 @@ int parts_of(const std::string& folder, int ranks) {
                                std::to_string(kMostParts) + " (--engine mpi)");
       return static_cast<int>(*known);
     }
-    write_file(own, std::to_string(std::max(kLeastParts, kPartsOfARank * ranks)) + "\n");
+    std::ofstream(own) << std::max(kLeastParts, kPartsOfARank * ranks) << '\n';
     std::error_code taken;  // a link is there at once with all that it holds
     fs::create_hard_link(own, path, taken);
     fs::remove(own);
   }
   throw WriteError("[--engine] cannot write '" + path + "'");
+}
+
+/// Where a rank runs.
+struct Cores {
+  std::string host;
+  int jobs = 1;
+  std::set<int> of_machine;  ///< numbers of those that it may run on
+
+  /// "on HOST with 2 of cores 0,1".
+  std::string str() const {
+    std::string list;
+    for (const int core : of_machine) list += (list.empty() ? "" : ",") + std::to_string(core);
+    return fmt::format("on {} with {} of cores {}", host, jobs, list);
+  }
+};
+
+Cores cores_of_this(int jobs) {
+  Cores out;
+  out.jobs = jobs;
+  char name[256] = {};
+  if (gethostname(name, sizeof name - 1) == 0) out.host = name;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return out;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &set)) out.of_machine.insert(core);
+  return out;
 }
 
 /// The claim on one part: a file that is locked while a rank works on it, and says how often one began and if it is
@@ -68,7 +103,7 @@ class Claim {
     if (file_ < 0) fail();
     busy_ = flock(file_, LOCK_EX | LOCK_NB) != 0;
     if (busy_ && errno != EWOULDBLOCK) fail();
-    char buffer[256];
+    char buffer[4096];
     const ssize_t got = busy_ ? 0 : pread(file_, buffer, sizeof buffer, 0);
     text_.assign(buffer, static_cast<std::size_t>(got > 0 ? got : 0));
   }
@@ -84,7 +119,8 @@ class Claim {
     return out;
   }
   bool given_up() const { return !busy_ && !done() && attempts() >= kMostAttempts; }
-  void begin(int rank) { append(fmt::format("begun by rank {}\n", rank)); }
+  void begin(int rank, const Cores& cores) { append(fmt::format("begun by rank {} {}\n", rank, cores.str())); }
+  const std::string& text() const { return text_; }
   void end() { append("done\n"); }
   void forget() {
     if (ftruncate(file_, 0) != 0) fail();
@@ -118,7 +154,8 @@ struct Round {
 };
 
 /// `done`: parts that were found so, which are not looked at again.
-Round take_parts(const RankWork& work, const ShardChoice& rank, int parts, int jobs, std::vector<char>& done) {
+Round take_parts(const RankWork& work, const ShardChoice& rank, int parts, const Cores& cores,
+                 std::vector<char>& done) {
   Round out;
   for (int i = 0, in_vain = 0; i < parts && (rank.shard == 1 || in_vain < kMostInVain); ++i) {
     const int part = (i + (rank.shard - 1) * parts / rank.shards) % parts + 1;  // ranks begin apart
@@ -133,14 +170,46 @@ Round take_parts(const RankWork& work, const ShardChoice& rank, int parts, int j
       write_stderr(fmt::format("ampcheck: part {} of {} goes on in rank {}: the rank that had it ended\n", part, parts,
                                rank.shard - 1));
     in_vain = 0;
-    claim.begin(rank.shard - 1);
-    out.code = work.part(part, parts, jobs);
+    claim.begin(rank.shard - 1, cores);
+    out.code = work.part(part, parts, cores.jobs);
     if (out.code != ExitCode::passed && out.code != ExitCode::findings && out.code != ExitCode::nothing_ran) return out;
     out.code = ExitCode::passed;
     claim.end();
     ++out.taken;
   }
   return out;
+}
+
+/// Rank 0 goes on alone: this process may now run wherever a rank of its machine did, whose claims say where. How many
+/// cores that are.
+int take_cores_of_all(const std::string& folder, int parts, const Cores& own) {
+  std::map<std::string, int> jobs_of;  // by rank
+  std::set<int> cores = own.of_machine;
+  for (int part = 1; part <= parts; ++part) {
+    std::istringstream lines(Claim(folder, part).text());
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      std::string word, rank, host, list;
+      int jobs = 0;
+      if (!(words >> word >> word >> word >> rank >> word >> host >> word >> jobs >> word >> word >> list)) continue;
+      if (host != own.host || jobs < 1) continue;
+      jobs_of[rank] = jobs;
+      std::istringstream numbers(list);
+      for (std::string number; std::getline(numbers, number, ',');)
+        if (const auto core = parse_whole(number); core && *core >= 0 && *core < CPU_SETSIZE)
+          cores.insert(static_cast<int>(*core));
+    }
+  }
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(static_cast<std::size_t>(core), &set);
+  std::error_code error;
+  for (const fs::directory_entry& thread : fs::directory_iterator("/proc/self/task", error))
+    if (const auto id = parse_whole(thread.path().filename().string()))
+      sched_setaffinity(static_cast<pid_t>(*id), sizeof set, &set);  // where that is not allowed, it stays where it is
+  int jobs = 0;
+  for (const auto& [rank, count] : jobs_of) jobs += count;
+  return std::clamp(jobs, own.jobs, std::max(own.jobs, static_cast<int>(cores.size())));
 }
 
 }  // namespace
@@ -161,6 +230,7 @@ ExitCode share_parts(const RankWork& work, int jobs) {
     throw UsageError("[--engine] got --run-file '" + work.folder +
                      "', which is no folder, want one that all ranks see");
   if (jobs == 0) jobs = std::max(1, threads() / ranks_of_this_machine(rank.shards));
+  const Cores cores = cores_of_this(jobs);
   const bool reports = rank.shard == 1;
   const int parts = parts_of(work.folder, rank.shards);
   if (reports) {
@@ -171,9 +241,12 @@ ExitCode share_parts(const RankWork& work, int jobs) {
   Round round;
   std::vector<char> done(static_cast<std::size_t>(parts));
   do {
-    round = take_parts(work, rank, parts, jobs, done);
+    const auto look = std::chrono::steady_clock::now();
+    round = take_parts(work, rank, parts, cores, done);
     if (round.code != ExitCode::passed) break;
-    if (round.taken == 0 && round.busy > 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (round.taken > 0 || round.busy == 0 || !reports) continue;
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - look);
+    std::this_thread::sleep_for(std::clamp(4 * took, kShortestPause, kLongestPause));
   } while (round.taken > 0 || (reports && round.busy > 0));
   if (!reports) return round.code == ExitCode::incomplete ? ExitCode::passed : round.code;
   if (round.code != ExitCode::passed && round.code != ExitCode::incomplete) return round.code;
@@ -186,7 +259,7 @@ ExitCode share_parts(const RankWork& work, int jobs) {
     say_how_to_go_on();
     return round.code;
   }
-  const ExitCode code = work.report(parts);
+  const ExitCode code = work.report(parts, take_cores_of_all(work.folder, parts, cores));
   if (round.given_up > 0) say_how_to_go_on();
   return round.given_up > 0 ? worse(code, ExitCode::incomplete) : code;
 }

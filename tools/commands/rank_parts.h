@@ -16,7 +16,8 @@ struct RankWork {
   /// Does part 1, 2, ... of `parts`; `jobs`: cores for this rank. Another code than passed, findings and nothing_ran
   /// ends the rank.
   std::function<ExitCode(int part, int parts, int jobs)> part;
-  std::function<ExitCode(int parts)> report;  ///< of rank 0, behind the last part
+  /// Of rank 0, behind the last part; `jobs`: cores of all ranks of this machine, which have nothing left to do.
+  std::function<ExitCode(int parts, int jobs)> report;
 };
 
 /// This rank's share. The first rank says in the folder how many parts there are: 16, or 4 for each rank of a larger

@@ -3,19 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "checks/scaler/call_checks.h"
 #include "checks/scaler/library.h"
 #include "src/amp/scale_rule.h"
+#include "tools/commands/audited_library.h"
 #include "tools/commands/check_lines.h"
 #include "tools/commands/commands.h"
-#include "tools/commands/library_child.h"
 #include "tools/commands/scaler_commands.h"
 #include "tools/commands/scaler_program.h"
 #include "tools/report/json.h"
 #include "tools/report/numbers.h"
 #include "tools/report/output.h"
+#include "tools/report/usage_error.h"
 
 namespace ampcheck::tools {
 
@@ -58,7 +61,7 @@ Json json_of(const CallAudit& audit, const std::string& target, const ScaleRule&
 
 }  // namespace
 
-ExitCode audit_scaler_command(AuditOptions options) {
+ExitCode audit_scaler_command(const AuditOptions& options) {
   const std::string& log = options.scaler.log;
   if (options.words.size() > 1 || (options.words.size() == 1 && !log.empty()))
     throw UsageError("[audit scaler] got '" + options.words.back() +
@@ -72,14 +75,22 @@ ExitCode audit_scaler_command(AuditOptions options) {
   const std::string named = options.scaler.rule.empty() ? (built_in ? target : "torch") : options.scaler.rule;
   require_rule("--rule", named);
   const ScaleRule& rule = scale_rule(named);
-  if (library) go_on_in_child("audit scaler", target);
-  const auto subject = built_in  ? checks::scaler::built_in_scaler(scale_rule(target))
-                       : library ? opened(target, checks::scaler::library_scaler)
-                                 : scaler_program(target);
+  ApartSubject* apart = nullptr;
+  std::unique_ptr<checks::scaler::Subject> subject;
+  if (library && !options.isolation) {
+    subject = checks::scaler::library_scaler(target);
+  } else if (library) {
+    std::unique_ptr<ApartSubject> opened = scaler_apart({target, options.timeout});
+    apart = opened.get();
+    subject = std::move(opened);
+  } else {
+    subject = built_in ? checks::scaler::built_in_scaler(scale_rule(target)) : scaler_program(target);
+  }
   // A program is asked for longer sequences where time is no matter.
   const std::optional<int> longest = options.set == checks::CaseSet::all ? std::optional(8) : std::nullopt;
   const CallAudit audit = checks::scaler::audit_calls(*subject, rule, longest);
   write_stdout(options.json ? json_text(json_of(audit, target, rule)) : text_of(audit, target, rule));
+  if (apart != nullptr) apart->unload();
   return audit.headline() != nullptr ? ExitCode::findings : ExitCode::passed;
 }
 

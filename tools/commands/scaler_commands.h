@@ -5,11 +5,9 @@
 #include <map>
 #include <string>
 
-#include "checks/scaler/library.h"
 #include "checks/scaler/log.h"
 #include "tools/choose/options.h"
 #include "tools/report/exit_code.h"
-#include "tools/report/usage_error.h"
 
 namespace ampcheck::tools {
 
@@ -20,15 +18,6 @@ checks::scaler::ColumnNames columns_of(const std::map<std::string, std::string>&
 /// Whether what is to be audited is a shared library, not a command.
 inline bool is_library(const std::string& target) {
   return target.ends_with(".so") && target.find(' ') == std::string::npos;
-}
-/// `open(path)`, with what is wrong with the library as wrong use.
-template <class Open>
-auto opened(const std::string& path, Open open) {
-  try {
-    return open(path);
-  } catch (const checks::scaler::LibraryError& error) {
-    throw UsageError(error.what());
-  }
 }
 /// UsageError for a scale rule that is not known.
 void require_rule(const std::string& flag, const std::string& rule);

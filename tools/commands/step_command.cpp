@@ -2,11 +2,15 @@
 // `ampcheck audit step`: of a program that is a training loop.
 #include <fmt/format.h>
 
+#include <memory>
+#include <utility>
+
+#include "checks/scaler/library.h"
 #include "checks/scaler/loop_checks.h"
 #include "src/amp/scale_rule.h"
+#include "tools/commands/audited_library.h"
 #include "tools/commands/check_lines.h"
 #include "tools/commands/commands.h"
-#include "tools/commands/library_child.h"
 #include "tools/commands/scaler_commands.h"
 #include "tools/commands/step_program.h"
 #include "tools/report/output.h"
@@ -53,8 +57,17 @@ ExitCode audit_step_command(const AuditOptions& options) {
   require_rule("--rule", named);
   const ScaleRule& rule = scale_rule(named);
   const std::string& target = options.words.front();
-  if (is_library(target)) go_on_in_child("audit step", target);
-  const auto loop = is_library(target) ? opened(target, checks::scaler::library_loop) : step_program(target);
+  ApartLoop* apart = nullptr;
+  std::unique_ptr<checks::scaler::Loop> loop;
+  if (is_library(target) && !options.isolation) {
+    loop = checks::scaler::library_loop(target);
+  } else if (is_library(target)) {
+    std::unique_ptr<ApartLoop> opened = loop_apart({target, options.timeout});
+    apart = opened.get();
+    loop = std::move(opened);
+  } else {
+    loop = step_program(target);
+  }
   CallAudit audit;
   try {
     audit = checks::scaler::audit_loop(*loop, rule);
@@ -62,6 +75,7 @@ ExitCode audit_step_command(const AuditOptions& options) {
     throw UsageError(error.what());
   }
   write_stdout(options.json ? json_text(json_of(audit, target, rule)) : text_of(audit, target));
+  if (apart != nullptr) apart->unload();
   return audit.headline() != nullptr ? ExitCode::findings : ExitCode::passed;
 }
 

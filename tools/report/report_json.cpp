@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schema ampcheck.check/1. Numbers whose bits matter are hexadecimal floats in strings; no NaN or infinity stands bare.
-#include <nlohmann/json.hpp>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <type_traits>
+
+#include "src/parallel.h"
 #include "tools/report/device_word.h"
 #include "tools/report/json.h"
 #include "tools/report/line_table.h"
@@ -24,50 +31,122 @@ Json element_json(const Element& element, const FloatFormat* format) {
           {"interval_from", element.interval_from}};
 }
 
-Json check_json(const CheckResult& check) {
-  Json worst = Json::array();
-  for (const Element& element : check.worst) worst.push_back(element_json(element, info(check.dtype).format));
-  Json out = {{"name", check.name()},
-              {"verdict", name(check.verdict)},
-              {"code", name(check.code)},
-              {"dtype", name(check.dtype)},
-              {"compared", check.compared},
-              {"blind", check.blind},
-              {"visible", json_number(check.visible)},
-              {"power", check.power},
-              {"unusual", check.unusual},
-              {"range", check.range},
-              {"by_forms", check.by_forms},
-              {"by_regrouping", check.by_regrouping},
-              {"saturated", check.saturated},
-              {"nans", check.nans},
-              {"unjudged", check.unjudged},
-              {"failed", check.failed},
-              {"max_ratio", json_number(check.max_ratio)},
-              {"cause", check.cause},
-              {"note", check.note},
-              {"worst", std::move(worst)}};
+std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+/// An object as text, field by field: of 10,000 cases a tree of all of them takes as long as all the rest.
+class ObjectText {
+ public:
+  explicit ObjectText(std::string& out) : out_(out) { out_ += '{'; }
+  template <class T>
+  void operator()(const char* key, const T& value) {
+    this->key(key);
+    if constexpr (std::is_integral_v<T>)
+      fmt::format_to(std::back_inserter(out_), "{}", value);
+    else if constexpr (std::is_convertible_v<T, std::string_view>)
+      text(value);
+    else
+      out_ += dumped(value);
+  }
+  /// Where `write` puts a value.
+  template <class Write>
+  void with(const char* key, const Write& write) {
+    this->key(key);
+    write(out_);
+  }
+  void end() { out_ += '}'; }
+
+ private:
+  void key(const char* key) {
+    if (out_.back() != '{') out_ += ',';
+    (out_ += '"') += key;
+    out_ += "\":";
+  }
+  void text(std::string_view value) {
+    const bool plain =
+        std::ranges::all_of(value, [](char c) { return c >= 0x20 && c != '"' && c != '\\' && c != 0x7f; });
+    if (plain)
+      ((out_ += '"') += value) += '"';
+    else
+      out_ += dumped(std::string(value));
+  }
+
+  std::string& out_;
+};
+
+template <class List, class Write>
+void put_list(std::string& out, const List& list, const Write& write) {
+  out += '[';
+  for (const auto& entry : list) {
+    if (out.back() != '[') out += ',';
+    write(entry);
+  }
+  out += ']';
+}
+
+void put_check(std::string& out, const CheckResult& check) {
+  ObjectText object(out);
+  object("name", check.name());
+  object("verdict", name(check.verdict));
+  object("code", name(check.code));
+  object("dtype", name(check.dtype));
+  object("compared", check.compared);
+  object("blind", check.blind);
+  object("visible", json_number(check.visible));
+  object("power", Json(check.power));
+  object("unusual", check.unusual);
+  object("range", check.range);
+  object("by_forms", check.by_forms);
+  object("by_regrouping", check.by_regrouping);
+  object("saturated", check.saturated);
+  object("nans", check.nans);
+  object("unjudged", check.unjudged);
+  object("failed", check.failed);
+  object("max_ratio", json_number(check.max_ratio));
+  object("cause", check.cause);
+  object("note", check.note);
+  object.with("worst", [&](std::string& to) {
+    put_list(to, check.worst,
+             [&](const Element& element) { to += dumped(element_json(element, info(check.dtype).format)); });
+  });
   if (const std::optional<ErrorMap>& map = check.map; map && check.failed > 0)
-    out["map"] = {{"rows", map->rows},
-                  {"columns", map->columns},
-                  {"bin_rows", map->bin_rows},
-                  {"bin_columns", map->bin_columns},
-                  {"levels", map->levels}};
+    object("map", Json{{"rows", map->rows},
+                       {"columns", map->columns},
+                       {"bin_rows", map->bin_rows},
+                       {"bin_columns", map->bin_columns},
+                       {"levels", map->levels}});
+  object.end();
+}
+
+std::string case_text(const CaseResult& result) {
+  std::string out;
+  ObjectText object(out);
+  object("case", result.name);
+  object("op", result.op);
+  object("dtype", result.dtype);
+  object("verdict", name(result.verdict));
+  object("code", name(result.code));
+  object("note", result.note);
+  object("unjudged", result.unjudged());
+  object("seconds", json_number(result.seconds));
+  object.with("checks", [&](std::string& to) {
+    put_list(to, result.checks, [&](const CheckResult& check) { put_check(to, check); });
+  });
+  if (!result.plugin.empty()) object("plugin", result.plugin);
+  if (!result.smallest.empty()) object("smallest", result.smallest);
+  if (!result.values.empty()) object("values", result.values);
+  if (!result.lines.empty()) object("lines", lines_json(result.lines));
+  object.end();
   return out;
 }
 
-Json case_json(const CaseResult& result) {
-  Json checks = Json::array();
-  for (const CheckResult& check : result.checks) checks.push_back(check_json(check));
-  Json out = {{"case", result.name},           {"op", result.op},
-              {"dtype", result.dtype},         {"verdict", name(result.verdict)},
-              {"code", name(result.code)},     {"note", result.note},
-              {"unjudged", result.unjudged()}, {"seconds", json_number(result.seconds)},
-              {"checks", std::move(checks)}};
-  if (!result.plugin.empty()) out["plugin"] = result.plugin;
-  if (!result.smallest.empty()) out["smallest"] = result.smallest;
-  if (!result.values.empty()) out["values"] = result.values;
-  if (!result.lines.empty()) out["lines"] = lines_json(result.lines);
+/// Each case as text, several at a time.
+std::vector<std::string> case_texts(const Report& report) {
+  constexpr std::int64_t kGrain = 64;
+  std::vector<std::string> out(report.cases.size());
+  parallel_for(static_cast<std::int64_t>(out.size()), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i)
+      out[i] = case_text(report.cases[i]);
+  });
   return out;
 }
 
@@ -123,15 +202,17 @@ std::string json_report(const Report& report, const RunFacts& facts) {
   std::string text = json_text(out);
   text.resize(text.size() - 3);  // "\n}\n": the cases follow, one per line, without a tree of all of them in memory
   text += ",\n  \"cases\": [";
-  for (std::size_t i = 0; i < report.cases.size(); ++i)
-    text += (i == 0 ? "\n" : ",\n") + case_json(report.cases[i]).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const char* before = "\n";
+  for (const std::string& one : case_texts(report)) {
+    (text += before) += one;
+    before = ",\n";
+  }
   return text + "\n]}\n";
 }
 
 std::string jsonl_report(const Report& report, const RunFacts&) {
   std::string out;
-  for (const CaseResult& result : report.cases)
-    out += case_json(result).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  for (const std::string& one : case_texts(report)) (out += one) += '\n';
   return out;
 }
 

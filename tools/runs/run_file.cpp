@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 #include "tools/runs/run_file.h"
 
 #include <fcntl.h>
@@ -9,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "checks/run/run_case.h"
 #include "src/digest.h"
@@ -31,8 +31,25 @@ std::string line_of(const Json& record) {
   return run_file_line(record.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
+/// A record, and the text of its last field where that is a result: long, so that it is not read as JSON.
+struct Record {
+  Json json;
+  std::string_view result;
+};
+
+/// Takes the field "result" off the end of a record.
+std::string_view take_result(std::string_view& record) {
+  constexpr std::string_view kField = ",\"result\":\"", kEnd = "\"}";
+  if (!record.ends_with(kEnd)) return {};
+  const std::size_t quote = record.rfind('"', record.size() - kEnd.size() - 1);
+  if (quote == record.npos || !record.substr(0, quote + 1).ends_with(kField)) return {};
+  const std::string_view out = record.substr(quote + 1, record.size() - kEnd.size() - quote - 1);
+  record = record.substr(0, quote + 1 - kField.size());
+  return out;
+}
+
 /// The record of a line; nothing if the line was not written whole.
-std::optional<Json> record_of(std::string_view line) {
+std::optional<Record> record_of(std::string_view line) {
   const auto take_head = [&](std::string_view head) {
     const bool there = line.starts_with(head);
     if (there) line.remove_prefix(head.size());
@@ -50,9 +67,12 @@ std::optional<Json> record_of(std::string_view line) {
     return std::nullopt;
   line.remove_suffix(1);
   if (fmt::format("{:08x}", crc32(line)) != crc) return std::nullopt;
-  Json record = Json::parse(line, nullptr, false);
-  if (!record.is_object()) return std::nullopt;
-  return record;
+  Record out;
+  out.result = take_result(line);
+  const std::string head = std::string(line) + (out.result.data() != nullptr ? "}" : "");
+  out.json = Json::parse(head, nullptr, false);
+  if (!out.json.is_object()) return std::nullopt;
+  return out;
 }
 
 std::string letters_of(const checks::How& how) {
@@ -140,9 +160,9 @@ bool KeptResults::has(const std::string& plugin, const std::string& case_name) c
   return cases_.contains(key_of(plugin, case_name));
 }
 
-void KeptResults::add(const CaseResult& result, const checks::How& how) {
+void KeptResults::add(const CaseResult& result, const checks::How& how, std::string wire) {
   const std::lock_guard lock(mutex_);
-  kept_[key_of(result.plugin, result.name, letters_of(how))] = wire_text(result);
+  kept_[key_of(result.plugin, result.name, letters_of(how))] = std::move(wire);
   ++cases_[key_of(result.plugin, result.name)];
 }
 
@@ -161,26 +181,26 @@ RunHeader parse_run_file(std::string_view text, const std::string& path, KeptRes
     const std::string_view line = text.substr(at, end == std::string::npos ? end : end - at);
     at = end == std::string::npos ? text.size() : end + 1;
     if (line.empty()) continue;
-    const std::optional<Json> record = end == std::string::npos ? std::nullopt : record_of(line);
+    const std::optional<Record> record = end == std::string::npos ? std::nullopt : record_of(line);
     if (!record) {
       if (!header) foreign(path, "got a first line that is none of a run file");
       ++torn;
       continue;
     }
-    const std::string event = text_at(*record, "event");
+    const std::string event = text_at(record->json, "event");
     if (event == "begin") {
-      const RunHeader own = header_of(path, *record);
+      const RunHeader own = header_of(path, record->json);
       if (header && !own.difference(*header).empty())
         foreign(path, "got two runs that differ in " + own.difference(*header));
       header = own;
     } else if (event == "case" && header) {
-      const auto wire = from_base64(text_at(*record, "result"));
+      auto wire = from_base64(record->result);
       if (!wire) foreign(path, "got a result that is no base64");
-      const CaseResult result = from_wire(*wire);
-      const std::string how = text_at(*record, "how");
+      const std::string how = text_at(record->json, "how");
       const checks::How as{how.find('s') != how.npos, how.find('e') != how.npos, how.find('p') != how.npos,
                            how.find('a') != how.npos, how.find('v') != how.npos, how.find('f') != how.npos};
-      kept.add(result, as);
+      const CaseResult result = from_wire(*wire);
+      kept.add(result, as, std::move(*wire));
     }
   }
   if (!header) foreign(path, "got an empty file");
@@ -219,20 +239,21 @@ RunFile::~RunFile() { close(file_); }
 
 void RunFile::add(const CaseResult& result, const checks::How& how) {
   if (result.verdict == Verdict::skipped || result.note == checks::kNotExplained) return;  // it may do better next time
-  kept_.add(result, how);
+  const std::string wire = wire_text(result);
+  kept_.add(result, how, wire);
   Json record = {{"event", "case"},
                  {"case", result.name},
                  {"how", letters_of(how)},
                  {"verdict", name(result.verdict)},
                  {"code", name(result.code)}};
   if (!result.plugin.empty()) record["plugin"] = result.plugin;
-  record["result"] = to_base64(wire_text(result));
+  record["result"] = to_base64(wire);  // the last field: take_result
   write(line_of(record));
 }
 
-void RunFile::end() {
+void RunFile::end(bool lasts) {
   write(line_of({{"event", "end"}, {"results", kept_.size()}}));
-  if (fsync(file_) != 0 && errno != EINVAL && errno != EROFS) error_.store(errno);
+  if (lasts && fsync(file_) != 0 && errno != EINVAL && errno != EROFS) error_.store(errno);
   if (error_ != 0) fail();
 }
 

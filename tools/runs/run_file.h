@@ -38,7 +38,8 @@ class KeptResults {
   std::optional<CaseResult> find(const checks::OpDef& op, const std::string& case_name, const checks::How& how) const;
   /// Whether a case was judged, in whatever way.
   bool has(const std::string& plugin, const std::string& case_name) const;
-  void add(const CaseResult& result, const checks::How& how);
+  /// `wire`: the result as workers write it.
+  void add(const CaseResult& result, const checks::How& how, std::string wire);
   std::size_t size() const { return kept_.size(); }
 
  private:
@@ -69,8 +70,9 @@ class RunFile {
   std::size_t found() const { return found_; }  ///< results that were there before
   /// Keeps a result; not one of a case that did not run, nor of one that had too little memory.
   void add(const CaseResult& result, const checks::How& how);
-  /// Throws WriteError if a line could not be written.
-  void end();
+  /// Throws WriteError if a line could not be written. `lasts`: beyond the end of the machine, too; what a part of a
+  /// job writes is read by the same job.
+  void end(bool lasts = true);
 
  private:
   void write(const std::string& line);

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs of many cases: two ranks beside one, the start of a rank, and what 10,000 cases cost beyond their kernels.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/error.h"
+#include "tests/bench/figures.h"
+#include "tests/support/paths.h"
+
+namespace ampcheck::bench {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// A folder that goes with its object.
+class Folder {
+ public:
+  Folder() : path_(fs::temp_directory_path() / ("ampcheck_bench." + std::to_string(getpid()))) {
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+  }
+  ~Folder() { fs::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  fs::path path_;
+};
+
+using Words = std::vector<std::string>;
+
+/// The program with these words and variables ("NAME=value"), its output thrown away.
+pid_t start(const Words& arguments, const Words& variables = {}) {
+  Words words = {tests::in_build("/ampcheck")};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const pid_t child = fork();
+  if (child < 0) throw Error("[bench] fork failed");
+  if (child != 0) return child;
+  for (const std::string& variable : variables) putenv(const_cast<char*>(variable.c_str()));
+  const int null = open("/dev/null", O_WRONLY);
+  dup2(null, STDOUT_FILENO);
+  dup2(null, STDERR_FILENO);
+  execv(argv[0], argv.data());
+  _exit(127);
+}
+
+void wait_for(pid_t child, const std::string& what, int wanted = 0) {
+  int status = 0;
+  if (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != wanted)
+    throw Error("[bench] exit code of " + what + ", got " + std::to_string(WEXITSTATUS(status)) + ", want " +
+                std::to_string(wanted));
+}
+
+double seconds_of_program(const Words& arguments, const Words& variables = {}, int wanted = 0) {
+  const auto begin = Clock::now();
+  wait_for(start(arguments, variables), "ampcheck " + arguments.front(), wanted);
+  return since(begin);
+}
+
+/// Seconds of `arguments` on `ranks` ranks of one core each, as mpirun starts them.
+double seconds_of_ranks(Words arguments, int ranks) {
+  const Folder folder;
+  for (const std::string& word : {std::string("--engine"), std::string("mpi"), std::string("--run-file"),
+                                  folder.file("job"), std::string("-j"), std::string("1")})
+    arguments.push_back(word);
+  const std::string size = std::to_string(ranks);
+  const auto begin = Clock::now();
+  std::vector<pid_t> all;
+  for (int rank = 0; rank < ranks; ++rank)
+    all.push_back(start(arguments, {"OMPI_COMM_WORLD_RANK=" + std::to_string(rank), "OMPI_COMM_WORLD_SIZE=" + size,
+                                    "OMPI_COMM_WORLD_LOCAL_SIZE=" + size}));
+  for (const pid_t child : all) wait_for(child, "a rank");
+  return since(begin);
+}
+
+void two_ranks(benchmark::State& state, const std::string& what, const Words& arguments) {
+  double one = 1e30, two = 1e30;
+  for (auto _ : state) {
+    one = std::min(one, seconds_of_ranks(arguments, 1));
+    two = std::min(two, seconds_of_ranks(arguments, 2));
+    state.SetIterationTime(two);
+  }
+  state.counters["one_rank_s"] = one;
+  state.counters["two_ranks_s"] = two;
+  record_figure("efficiency of 2 ranks, " + what, Goal::at_least, 0.9, one / two / 2);
+}
+
+/// From its start to the first result that it keeps, of a library's op: the processes of its judge and its kernels
+/// among it.
+void start_of_rank(benchmark::State& state) {
+  double best = 1e30;
+  for (auto _ : state) {
+    const Folder folder;
+    const Words words = {"check",
+                         tests::in_build("/custom_ops/hostile.so"),
+                         "prints",
+                         "--regimes",
+                         "quick",
+                         "--engine",
+                         "mpi",
+                         "--run-file",
+                         folder.file("job")};
+    const auto begin = Clock::now();
+    const pid_t rank = start(words, {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1"});
+    double seen = 0;
+    for (; seen == 0 && since(begin) < 10; std::this_thread::sleep_for(std::chrono::microseconds(200)))
+      for (int part = 1; part <= 16 && seen == 0; ++part) {
+        std::ifstream file(folder.file("job/part" + std::string(part < 10 ? "0" : "") + std::to_string(part) + ".run"));
+        for (std::string line; std::getline(file, line);)
+          if (line.find("\"event\":\"case\"") != std::string::npos) seen = since(begin);
+      }
+    wait_for(rank, "a rank");
+    if (seen == 0) throw Error("[bench] results of a rank, got none in 10 s, want one");
+    best = std::min(best, seen);
+    state.SetIterationTime(seen);
+  }
+  record_figure("start of a rank, to its first result", Goal::at_most, 0.2, best, "s");
+}
+
+/// 10,000 cases of an op whose tensors are small.
+Words many(const std::string& verb) {
+  return {verb, "relu", "--regimes", "quick", "--shapes", "first", "--dtype", "fp32", "--seeds", "2000"};
+}
+
+/// What is known of 10,000 cases, written in each form.
+void report_of_many(benchmark::State& state) {
+  const Folder folder;
+  Words words = many("check");
+  for (const std::string& word :
+       {std::string("--shard"), std::string("1/1"), std::string("--run-file"), folder.file("all.run")})
+    words.push_back(word);
+  seconds_of_program(words);
+  const Words read = {"merge", folder.file("all.run")};
+  double best = 1e30;
+  for (auto _ : state) {
+    Words all = read;
+    for (const char* const form : {"json", "junit", "lines"}) {
+      all.emplace_back("-o");
+      all.push_back(std::string(form) + ":" + folder.file(form));
+    }
+    const double t = seconds_of_program(all);
+    best = std::min(best, t);
+    state.SetIterationTime(t);
+  }
+  record_figure("report of 10,000 cases: console, json, junit, lines", Goal::at_most, 1, best, "s");
+}
+
+/// 10,000 cases whose bits are as accepted; their kernels take next to nothing.
+void gate_of_many(benchmark::State& state) {
+  const Folder folder;
+  const auto gate = [&](const Words& variables, int wanted) {
+    Words words = many("gate");
+    words.emplace_back("--baseline");
+    words.push_back(folder.file("accepted"));
+    return seconds_of_program(words, variables, wanted);
+  };
+  gate({"CI="}, 7);
+  seconds_of_program({"accept", "--baseline", folder.file("accepted"), "--reason", "bench"}, {"CI="});
+  double best = 1e30;
+  for (auto _ : state) {
+    const double t = gate({"CI=1"}, 0);
+    best = std::min(best, t);
+    state.SetIterationTime(t);
+  }
+  record_figure("gate of 10,000 unchanged cases, with their kernels", Goal::at_most, 5, best, "s");
+}
+
+const bool registered = [] {
+  add_figure("ranks/check", 3, [](benchmark::State& state) {
+    two_ranks(state, "check of 5 built-in ops", {"check", "softmax", "relu", "gelu", "layer_norm", "linear"});
+  });
+  add_figure("ranks/library", 3, [](benchmark::State& state) {
+    two_ranks(state, "check of a library's op",
+              {"check", tests::in_build("/custom_ops/add_layer_norm.so"), "--regimes", "quick"});
+  });
+  add_figure("ranks/start", 10, start_of_rank);
+  add_figure("many/report", 2, report_of_many);
+  add_figure("many/gate", 2, gate_of_many);
+  return true;
+}();
+
+}  // namespace
+
+}  // namespace ampcheck::bench
