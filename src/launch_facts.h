@@ -14,10 +14,12 @@ struct LaunchFact {
     born,       ///< where NaN or infinity came from finite numbers
     narrowed,   ///< where numbers are rounded to 16 bits
     lost,       ///< where numbers lost most of their digits; of a launch that was followed in fp64
+    formats,    ///< which 16-bit formats the kernel has instructions of; no words
   };
   Kind kind = Kind::unwritten;
   std::string tensor = {};  ///< of unwritten
-  std::string text;
+  std::string text = {};
+  bool fp16 = false, bf16 = false;  ///< of narrowed and of formats
   friend bool operator==(const LaunchFact&, const LaunchFact&) = default;
 };
 

@@ -121,11 +121,12 @@ std::string_view TomlFile::rest_of_line(TomlPlace place) const {
   return std::string_view(text_).substr(at, end - at);
 }
 
-void TomlFile::fail(TomlPlace place, const std::string& said) const {
+void TomlFile::fail(TomlPlace place, const std::string& said, const std::string& below) const {
   std::string what = said;  // with keys and texts of the file
   for (char& c : what)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  throw TomlError("[" + path_ + ":" + std::to_string(place.line) + ":" + std::to_string(place.column) + "] " + what);
+  throw TomlError("[" + path_ + ":" + std::to_string(place.line) + ":" + std::to_string(place.column) + "] " + what +
+                  below);
 }
 
 TomlSection::TomlSection(const TomlFile& file, const TomlNode& node, std::string what, std::vector<std::string> keys)

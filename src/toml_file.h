@@ -55,7 +55,8 @@ class TomlFile {
   const std::string& path() const { return path_; }
   /// The text of the line at a place, from its column on.
   std::string_view rest_of_line(TomlPlace place) const;
-  [[noreturn]] void fail(TomlPlace place, const std::string& what) const;
+  /// `below`: lines that follow, such as the place in a formula, as they are.
+  [[noreturn]] void fail(TomlPlace place, const std::string& what, const std::string& below = {}) const;
 
  private:
   std::string text_, path_;

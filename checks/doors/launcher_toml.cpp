@@ -34,6 +34,13 @@ struct Part {
   const TomlNode* node;  ///< its table, or null
 };
 
+/// "library" may be a kernel too, which device ptx runs; else empty.
+std::string kernel_in(std::filesystem::path library, const std::string& file) {
+  if (!is_kernel_file(library.string())) return "";
+  if (library.is_relative()) library = std::filesystem::path(file).parent_path() / library;
+  return library.string();
+}
+
 class Reader {
  public:
   Reader(TomlFile file, LauncherOp& out)
@@ -44,14 +51,7 @@ class Reader {
                "saved", "attributes", "contract", "dtypes", "forward", "backward", "double_backward", "nvcc"}) {}
 
   TomlOp read() {
-    if (out_.kernel_file.empty()) {
-      // "library" may be a kernel too: then device ptx runs it.
-      std::filesystem::path library = root_.text("library").value_or("");
-      if (is_kernel_file(library.string())) {
-        if (library.is_relative()) library = std::filesystem::path(file_.path()).parent_path() / library;
-        out_.kernel_file = library.string();
-      }
-    }
+    if (out_.kernel_file.empty()) out_.kernel_file = kernel_in(root_.text("library").value_or(""), file_.path());
     read_dims();
     read_inputs();
     read_outputs();
@@ -492,7 +492,8 @@ class Reader {
       place.column = column;
     else
       place.column += column - 1 + (several ? 3 : 1);
-    file_.fail(place, "formula" + message.substr(at));
+    const std::size_t excerpt = std::min(message.find('\n', at), message.size());
+    file_.fail(place, "formula" + message.substr(at, excerpt - at), message.substr(excerpt));
   }
 
   inline static const std::vector<std::string> kTypes = {"storage", "parameter", "fp32",   "i64", "u8",
@@ -506,6 +507,16 @@ class Reader {
 };
 
 }  // namespace
+
+std::string kernel_named_in(const std::string& text, const std::string& path) {
+  try {
+    const TomlFile file(text, path);
+    for (const TomlEntry& entry : file.root().entries)
+      if (entry.key == "library" && entry.value.kind == TomlNode::Kind::text) return kernel_in(entry.value.text, path);
+  } catch (const TomlError&) {  // whoever reads the op says it
+  }
+  return "";
+}
 
 TomlOp op_of_toml(const std::string& text, const std::string& path, const std::string& kernel_file) {
   const auto held = std::make_shared<LauncherOp>();

@@ -45,4 +45,7 @@ struct TomlOp {
 /// `kernel_file`: PTX or CUDA source to run instead of the file's library.
 TomlOp op_of_toml(const std::string& text, const std::string& path, const std::string& kernel_file = {});
 
+/// The kernel that the file's "library" is, PTX or CUDA source; empty where it is none.
+std::string kernel_named_in(const std::string& text, const std::string& path);
+
 }  // namespace ampcheck::checks

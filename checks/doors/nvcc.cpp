@@ -26,16 +26,31 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFolder = "AMPCHECK_PTX_FOLDER";  ///< of the run, for its workers
 
-std::optional<std::string> find_nvcc() {
-  const auto there = [](const fs::path& path) { return ::access(path.c_str(), X_OK) == 0; };
-  if (const char* const named = std::getenv("NVCC"); named != nullptr && there(named)) return named;
-  for (const char* const variable : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* const home = std::getenv(variable); home != nullptr && there(fs::path(home) / "bin/nvcc"))
-      return (fs::path(home) / "bin/nvcc").string();
+bool there(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
+}
+
+/// As a shell finds it: a name without a slash in PATH.
+std::optional<std::string> program_named(const std::string& name) {
+  if (name.find('/') != std::string::npos) return there(name) ? std::optional(name) : std::nullopt;
   const char* const path = std::getenv("PATH");
   std::istringstream folders(path == nullptr ? "" : path);
   for (std::string folder; std::getline(folders, folder, ':');)
-    if (!folder.empty() && there(fs::path(folder) / "nvcc")) return (fs::path(folder) / "nvcc").string();
+    if (!folder.empty() && there(fs::path(folder) / name)) return (fs::path(folder) / name).string();
+  return std::nullopt;
+}
+
+std::optional<std::string> find_nvcc() {
+  if (const char* const named = std::getenv("NVCC"); named != nullptr && *named != '\0') {
+    if (const std::optional<std::string> found = program_named(named)) return found;
+    throw EnvironmentError(std::string("[NVCC] got '") + named +
+                           "', which is no program, want the path of nvcc, or no such variable");
+  }
+  for (const char* const variable : {"CUDA_HOME", "CUDA_PATH"})
+    if (const char* const home = std::getenv(variable); home != nullptr && there(fs::path(home) / "bin/nvcc"))
+      return (fs::path(home) / "bin/nvcc").string();
+  if (const std::optional<std::string> found = program_named("nvcc")) return found;
   const fs::path usual = "/usr/local/cuda/bin/nvcc";
   return there(usual) ? std::optional(usual.string()) : std::nullopt;
 }

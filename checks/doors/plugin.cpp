@@ -26,12 +26,17 @@ std::string as_file(const std::string& path) { return path.find('/') == std::str
 
 std::string name_of_file(const std::string& path) { return std::filesystem::path(path).filename().string(); }
 
-/// An op of launchers that a TOML file describes.
 /// "softmax.cu@launch.toml": the kernel in softmax.cu, launched as the TOML file says.
-Plugin load_toml(const std::string& word, Opening opening) {
+struct KernelAndToml {
+  std::string kernel, toml;
+};
+KernelAndToml parts_of(const std::string& word) {
   const std::size_t at = word.rfind('@');
   const bool pair = at != std::string::npos && is_kernel_file(std::string_view(word).substr(0, at));
-  const std::string path = pair ? word.substr(at + 1) : word, kernel = pair ? word.substr(0, at) : "";
+  return pair ? KernelAndToml{word.substr(0, at), word.substr(at + 1)} : KernelAndToml{"", word};
+}
+
+std::string text_of_toml(const std::string& path) {
   if (std::error_code error; !std::filesystem::is_regular_file(path, error))
     throw EnvironmentError("[library] there is no file '" + path + "', want a TOML file");
   std::ifstream in(path, std::ios::binary);
@@ -40,6 +45,13 @@ Plugin load_toml(const std::string& word, Opening opening) {
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(in.gcount()));
   if (in.bad()) throw EnvironmentError("[plug-in] got '" + path + "', which cannot be read");
+  return text;
+}
+
+/// An op of launchers that a TOML file describes.
+Plugin load_toml(const std::string& word, Opening opening) {
+  const auto [kernel, path] = parts_of(word);
+  const std::string text = text_of_toml(path);
   TomlOp made = op_of_toml(text, path, kernel);
   const bool outside = opening != Opening::describe && described_outside(word, opening).has_value();
   if (opening != Opening::describe && !outside) made.resolve();
@@ -98,6 +110,16 @@ Plugin load(const std::string& path, Opening opening) {
 }
 
 }  // namespace
+
+std::string simulated_kernel(const std::string& path) {
+  const auto [kernel, toml] = parts_of(path);
+  if (!kernel.empty() || !toml.ends_with(".toml")) return kernel;
+  try {
+    return kernel_named_in(text_of_toml(toml), toml);
+  } catch (const EnvironmentError&) {  // whoever loads it says it
+    return "";
+  }
+}
 
 const Plugin& load_plugin(const std::string& path, Opening opening) {
   static std::mutex mutex;

@@ -45,6 +45,10 @@ enum class Opening { describe, apart, run };
 /// kernels. Throws EnvironmentError if it cannot be loaded, PluginError if it describes no valid ops.
 const Plugin& load_plugin(const std::string& path, Opening opening = Opening::run);
 
+/// The file of PTX or CUDA source that device ptx runs for such a path, in the process that judges: that of
+/// "softmax.cu@launch.toml", or the "library" of a TOML file. Empty: there is none.
+std::string simulated_kernel(const std::string& path);
+
 /// The ops of a description. `where` names the library in messages. Every field is validated and every form recorded at
 /// the first sample shape, with and without the optional inputs. Throws PluginError; with `refused`, of a single op
 /// only if no other is valid.

@@ -22,6 +22,7 @@ class LauncherReader {
   void read(const OpSignature& signature) {
     name_tensors(signature);
     if (out_.kernel_file.empty()) {
+      want_kernel();
       std::filesystem::path library = required(file_, root_, "library", "the shared library that has the launchers");
       if (library.is_relative()) library = std::filesystem::path(file_.path()).parent_path() / library;
       if (!library.has_parent_path()) library = "." / library;  // dlopen searches the system for a name without a slash
@@ -39,6 +40,19 @@ class LauncherReader {
   }
 
  private:
+  /// A file that says how a kernel is launched, and no kernel beside it.
+  void want_kernel() const {
+    if (root_.find("library") != nullptr) return;
+    const TomlNode* const forward = root_.find("forward");
+    if (forward == nullptr || forward->kind != TomlNode::Kind::table) return;
+    for (const TomlEntry& entry : forward->entries)
+      if (entry.key == "kernel" || entry.key == "grid" || entry.key == "block")
+        file_.fail(entry.place,
+                   "got the launch of a GPU kernel and no kernel, want its file first: KERNEL.cu --launch " +
+                       std::filesystem::path(file_.path()).filename().string() +
+                       ", or library = \"KERNEL.cu\" in this file");
+  }
+
   void name_tensors(const OpSignature& signature) {
     using List = TensorSlot::List;
     ArgumentNames both;

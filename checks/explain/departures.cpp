@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 
+#include "checks/explain/launch_formats.h"
 #include "checks/explain/odds.h"
 #include "reference/graph/node_text.h"
 #include "reference/graph/row_plan.h"
@@ -215,6 +216,7 @@ class Departures {
   void node_in_16_bits(int id) {
     if (!kept(id)) return;
     for (const Dtype low : {Dtype::bf16, Dtype::fp16}) {
+      if (!may_keep(low)) continue;
       if (id == target_.id && format(low).precision >= format(storage_).precision) continue;
       out_.push_back({fmt::format("keeps {} in {}", text(id), name(low)),
                       Departure::Kind::narrowed,
@@ -240,6 +242,8 @@ class Departures {
                        {&kBf16, Rounding::toward_zero, "bf16 (truncated)"}};
     for (std::size_t k = bytes(storage_) < 4 ? 0 : 1; k < std::size(all); ++k) {
       const Low& low = all[k];
+      if ((low.format == &kFp16 && !may_keep(Dtype::fp16)) || (low.format == &kBf16 && !may_keep(Dtype::bf16)))
+        continue;
       if (k > 0 && low.format == all[0].format && low.rounding == all[0].rounding) continue;
       std::vector<Departing> nodes;
       for (const int id : ids) nodes.push_back({id, rounded_to(*low.format, low.rounding)});
@@ -268,6 +272,7 @@ class Departures {
   /// As a program of one kernel an operation leaves them, each in the storage type.
   void every_node() {
     for (const Dtype low : {Dtype::bf16, Dtype::fp16}) {
+      if (!may_keep(low)) continue;
       std::vector<Departing> nodes;
       for (std::size_t id = 0; id < needed_.size(); ++id)
         if (needed_[id] && kept(static_cast<int>(id)))

@@ -19,6 +19,7 @@
 #include "checks/explain/elsewhere.h"
 #include "checks/explain/error_field.h"
 #include "checks/explain/formula_change.h"
+#include "checks/explain/launch_formats.h"
 #include "checks/explain/odds.h"
 #include "checks/explain/places.h"
 #include "checks/explain/sum_replays.h"
@@ -154,8 +155,12 @@ std::string few_digits(const WrongTensor& wrong, bool& of_function) {
   of_function = errors.size() >= kFewest && 5 * up >= all && 5 * up <= 4 * all &&
                 functions != std::vector<std::string>{"reciprocal"};
   if (ulps) return another + fmt::format(", or of a fast or approximate {}", fmt::join(functions, " or "));
-  return fmt::format("errors of up to {:.2g} of the value, on {} of {} elements: as of a fast or approximate {}", most,
-                     errors.size(), wrong.got.size(), fmt::join(functions, " or "));
+  const std::string rounded = rounded_on_the_way(wrong.tensor.dtype);
+  of_function &= rounded.empty();
+  return fmt::format("errors of up to {:.2g} of the value, on {} of {} elements: as of {}", most, errors.size(),
+                     wrong.got.size(),
+                     rounded.empty() ? fmt::format("a fast or approximate {}", fmt::join(functions, " or "))
+                                     : "an intermediate that is rounded to " + rounded);
 }
 
 namespace {

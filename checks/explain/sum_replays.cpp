@@ -16,6 +16,7 @@
 #include "checks/data/real_tensors.h"
 #include "checks/explain/elsewhere.h"
 #include "checks/explain/formula_change.h"
+#include "checks/explain/launch_formats.h"
 #include "checks/explain/median.h"
 #include "checks/explain/odds.h"
 #include "reference/replay/replay.h"
@@ -271,7 +272,8 @@ std::optional<LowFit> surely_low(const WrongTensor& wrong) {
   const std::vector<Scope> scopes = scopes_of(wrong.run, form, wrong.tensor, wrong.pass);
   for (const auto& [candidate, where] :
        {std::pair(Dtype::bf16, Lost::each), std::pair(Dtype::fp16, Lost::each), std::pair(Dtype::bf16, Lost::products),
-        std::pair(Dtype::fp16, Lost::products)})
+        std::pair(Dtype::fp16, Lost::products)}) {
+    if (!may_keep(candidate)) continue;
     for (std::size_t k = 0; k < scopes.size(); ++k) {
       if (where == Lost::products && !multiplies_matrices(scopes[k])) continue;
       bool sure = false;
@@ -285,6 +287,7 @@ std::optional<LowFit> surely_low(const WrongTensor& wrong) {
       if (!of_that_size(fit)) continue;
       return LowFit{fit, std::move(low), candidate, where, form, k};
     }
+  }
   return std::nullopt;
 }
 
@@ -300,7 +303,7 @@ LowFit likeliest_low(const WrongTensor& wrong, std::span<const double> held) {
     for (const Lost at : {Lost::each, Lost::products, Lost::whole, Lost::partial})
       for (const Dtype candidate : {Dtype::bf16, Dtype::fp16})
         for (const Scope& scope : scopes) {
-          if (at == Lost::products && !multiplies_matrices(scope)) continue;
+          if (!may_keep(candidate) || (at == Lost::products && !multiplies_matrices(scope))) continue;
           if (at != Lost::each && best.equal >= 0.9 && best.same >= 0.9) continue;
           const auto promising = [&](const LowSums& first) {
             if (wrong.comparison.outside.size() < kTelling || wrong.tensor.shape.count() < kLong) return true;

@@ -438,11 +438,16 @@ void Decoder::body(std::size_t index) {
   function_ = &function;
   function_at_ = index;
   lay_out_registers(index);
-  program_->functions[index].first = static_cast<std::uint32_t>(program_->code.size());
+  Routine& routine = program_->functions[index];
+  routine.first = static_cast<std::uint32_t>(program_->code.size());
   for (const Statement& statement : function.body) {
     statement_ = &statement;
     Instruction in;
     one(statement, in);
+    for (const std::string& word : statement.words) {
+      routine.fp16 |= word == "f16" || word == "f16x2";
+      routine.bf16 |= word == "bf16" || word == "bf16x2";
+    }
     branch_targets(function, statement, in);
     if (in.flow == Flow::call) call(in);
     program_->code.push_back(in);
@@ -451,8 +456,8 @@ void Decoder::body(std::size_t index) {
   end.flow = Flow::ret;
   end.place = program_->code.empty() ? 0 : program_->code.back().place;
   if (function.defined) program_->code.push_back(end);
-  program_->functions[index].last = static_cast<std::uint32_t>(program_->code.size());
-  program_->functions[index].register_end = aligned(program_->register_bytes, 64u) + 64;
+  routine.last = static_cast<std::uint32_t>(program_->code.size());
+  routine.register_end = aligned(program_->register_bytes, 64u) + 64;
   statement_ = nullptr;
 }
 

@@ -90,8 +90,17 @@ void Machine::facts_of_results() {
   using Kind = LaunchFact::Kind;
   if (!nans.empty()) facts_.push_back({Kind::born, "", "NaN is born of finite numbers at " + nans});
   if (!infinities.empty()) facts_.push_back({Kind::born, "", "infinity is born of finite numbers at " + infinities});
-  if (!narrow[0].empty()) facts_.push_back({Kind::narrowed, "", "numbers are rounded to fp16 at " + narrow[0]});
-  if (!narrow[1].empty()) facts_.push_back({Kind::narrowed, "", "numbers are rounded to bf16 at " + narrow[1]});
+  if (!narrow[0].empty())
+    facts_.push_back({.kind = Kind::narrowed, .text = "numbers are rounded to fp16 at " + narrow[0], .fp16 = true});
+  if (!narrow[1].empty())
+    facts_.push_back({.kind = Kind::narrowed, .text = "numbers are rounded to bf16 at " + narrow[1], .bf16 = true});
+  LaunchFact formats{.kind = Kind::formats};
+  for (const Routine& routine : program_.functions)
+    if (&routine == &kernel_ || !routine.entry) {  // and whatever it may call
+      formats.fp16 |= routine.fp16;
+      formats.bf16 |= routine.bf16;
+    }
+  facts_.push_back(formats);
 }
 
 /// The lines that took half of the digits of numbers in global memory.

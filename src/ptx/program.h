@@ -70,6 +70,7 @@ struct Routine {
   std::uint32_t register_end = 0;     ///< bytes of the register file that it needs, with what it calls
   std::uint32_t shared_bytes = 0;     ///< of all functions, without what the launch adds
   std::uint32_t first = 0, last = 0;  ///< instructions
+  bool fp16 = false, bf16 = false;    ///< whether one of them has that type
 };
 
 /// The slots of what a thread may ask of itself.

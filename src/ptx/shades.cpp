@@ -72,6 +72,17 @@ bool fuses(NumberOp op) {
 }
 bool sums(NumberOp op) { return op == NumberOp::add || op == NumberOp::sub || fuses(op); }
 
+/// 1.5 * 2^k, or a little above: added to a number and taken away again it rounds that to a multiple of a power of two,
+/// on purpose. Of any number of one sign less than 2^(k-1) the sum stays between two powers of two.
+bool rounds_to_multiples(double constant, double other) {
+  constexpr int kLeastExponent = 12;  // below, it is a number like others
+  if (!std::isfinite(constant) || constant == 0) return false;
+  const int exponent = std::ilogb(constant);
+  const double leading = std::ldexp(std::fabs(constant), -exponent);
+  return exponent >= kLeastExponent && leading >= 1.5 && leading < 1.5 + 0x1p-14 &&
+         std::fabs(other) <= std::ldexp(1.0, exponent - 1);
+}
+
 double treated(const Number& number, double x) {
   if (number.saturates) x = saturated(x);
   return number.relu && x < 0 ? 0 : x;
@@ -96,6 +107,15 @@ double real_of(NumberFormat format, std::uint64_t bits) {
 
 bool has_half_its_digits(NumberFormat format, double got, double want) {
   return apart(got, want) <= std::ldexp(1.0, -facts_of(format).digits / 2);
+}
+
+/// Such a sum of f32: what it makes is the number that was wanted.
+bool Shades::rounds_on_purpose(const Number& number, const Operand* from) {
+  if (number.operand != NumberFormat::single || !sums(number.op)) return false;
+  const auto exact = [](const Operand& operand) { return operand.real == operand.shade.value; };
+  if (fuses(number.op)) return exact(from[2]) && rounds_to_multiples(from[2].real, from[0].real * from[1].real);
+  return (exact(from[0]) && rounds_to_multiples(from[0].real, from[1].real)) ||
+         (exact(from[1]) && rounds_to_multiples(from[1].real, from[0].real));
 }
 
 void Shades::compute(const WarpState& w, const Instruction& in) {
@@ -130,6 +150,10 @@ Shades::Shade Shades::settle(const Instruction& in, double got, const Operand* f
     out.value = treated(number, computed(number.op, from[0].shade.value, from[1].shade.value, from[2].shade.value));
   }
   count(line, in, got, exact, from, n);
+  if (rounds_on_purpose(number, from)) {
+    out.value = got;
+    return out;
+  }
   const double carried = apart(got, out.value);
   line.carried = std::max(line.carried, carried);
   if (carried != 0 && out.value != 0)

@@ -58,6 +58,7 @@ class Shades {
   std::uint64_t key(const WarpState& w, std::uint64_t address, unsigned lane) const;
 
   void compute(const WarpState& w, const Instruction& in);
+  static bool rounds_on_purpose(const Number& number, const Operand* from);
   Shade settle(const Instruction& in, double got, const Operand* from, unsigned n);
   void count(LineErrors& line, const Instruction& in, double got, double exact, const Operand* from, unsigned n);
   void blame(Shade& out, const Instruction& in, double got, double exact, const Operand* from, unsigned n,

@@ -139,9 +139,12 @@ std::string failures_text(const std::vector<OpGate>& gates, const RunFacts& fact
   return out;
 }
 
-const char* words_of(ExitCode code) {
+const char* words_of(ExitCode code, const std::vector<OpGate>& gates) {
+  const bool undecided = std::ranges::any_of(gates, [](const OpGate& gate) { return gate.undecided; });
   switch (code) {
-    case ExitCode::passed: return "no number is wrong, and errors are no worse than accepted";
+    case ExitCode::passed:
+      return undecided ? "no number is wrong; too few bits changed to tell whether errors are worse"
+                       : "no number is wrong, and errors are no worse than accepted";
     case ExitCode::findings: return "not as accepted";
     case ExitCode::baseline: return "there is no accepted state, or a stale one";
     default: return exit_code_text(code);
@@ -209,7 +212,8 @@ void add_gate_lines(const std::vector<OpGate>& gates, RunFacts& facts) {
     if (gate.code() == ExitCode::passed)
       add(gate.changed == 0
               ? "every bit is as accepted"
-              : fmt::format("bits changed in {} of {} cases; errors are no worse", gate.changed, gate.compared),
+              : fmt::format("bits changed in {} of {} cases; {}", gate.changed, gate.compared,
+                            gate.undecided ? "too few to tell whether errors are worse" : "errors are no worse"),
           false);
   }
 }
@@ -230,7 +234,7 @@ ExitCode written(const KernelGateOptions& options, const Outcome& outcome, const
       const Style style = stdout_style();
       write_stdout(gate_text(outcome.gates, style) + speeds_text(outcome.gates, style) + variants_text(facts.variants) +
                    failures_text(outcome.gates, facts, style) + "\n" + last_line(options, code, pending) +
-                   fmt::format("Exit code {}: {}\n", static_cast<int>(code), words_of(code)));
+                   fmt::format("Exit code {}: {}\n", static_cast<int>(code), words_of(code, outcome.gates)));
       return;
     }
     Json json = {{"schema", "ampcheck.gate/1"},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/run_facts.h"
 
+#include "checks/doors/plugin.h"
 #include "src/error.h"
 #include "src/parallel.h"
 #include "src/ptx/gpu.h"
@@ -29,6 +30,9 @@ RunFacts begin_run(const CaseOptions& cases, const RunningOptions& running) {
   for (const checks::OpDef* const op : cases.plugin_ops)
     if (!op->source.file.empty()) facts.sources[op->signature.name] = op->source;
   facts.device_text = require_device(running.device);
+  if (running.device == Device::cpu && !cases.plugin_ops.empty() &&
+      !checks::simulated_kernel(cases.plugin_ops.front()->plugin).empty())
+    facts.device_text = "the kernel runs on a simulated GPU (device ptx)";
   if (running.device == Device::cuda && ptx::simulates_gpu() && cases.plugin_ops.empty() && !facts.build.cuda)
     throw EnvironmentError(
         "[--device] got ptx, but this program was built without CUDA and has no kernels for it; want a library that "

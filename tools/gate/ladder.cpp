@@ -146,10 +146,10 @@ void add_changes(const std::map<std::string, std::vector<ProfilePair>>& pairs, d
     gate.tensors.push_back(std::move(out));
   }
   const int needed = checks::TensorChange::needed(level);
-  const bool few = !gate.tensors.empty() && std::all_of(gate.tensors.begin(), gate.tensors.end(), [&](const auto& t) {
+  gate.undecided = !gate.tensors.empty() && std::all_of(gate.tensors.begin(), gate.tensors.end(), [&](const auto& t) {
     return t.worse.empty() && t.change.votes() < needed;
   });
-  if (few)
+  if (gate.undecided)
     gate.notes.push_back(
         fmt::format("bits changed in fewer than {} different cases of each tensor, too few to tell whether errors are "
                     "worse: --seeds adds cases",

@@ -37,6 +37,7 @@ struct OpGate {
   bool known = false;                                             ///< there is a state to compare with
   std::size_t compared = 0, equal = 0, changed = 0, unknown = 0;  ///< cases; unknown: no bits of this architecture
   std::vector<GatedTensorChange> tensors;                         ///< of which bits differ
+  bool undecided = false;  ///< bits differ in too few cases to tell whether errors are worse
   std::vector<GatedFinding> findings;
   std::vector<std::string> failures;  ///< exit code 1
   std::vector<std::string> stale;     ///< exit code 7

@@ -18,10 +18,12 @@ constexpr std::size_t kMostLines = 40;  ///< of an op
 struct OpLines {
   std::string op;
   std::vector<LineErrors> lines = {};
+  bool convicted = false;
   std::vector<std::string> cases = {};  ///< by line: the one in which its numbers are furthest from their shadow
 };
 
 void add(OpLines& to, const CaseResult& result) {
+  to.convicted |= convicts(result.verdict);
   for (const LineErrors& line : result.lines) {
     std::size_t i = 0;
     while (i < to.lines.size() && (to.lines[i].kernel != line.kernel || to.lines[i].place != line.place)) ++i;
@@ -85,6 +87,10 @@ std::string table_of(const OpLines& op, const Style& style) {
   if (worst->lost() > 0)
     out +=
         fmt::format("  most at {}: '{}'\n", worst->place, op.cases[static_cast<std::size_t>(worst - op.lines.begin())]);
+  if (worst->lost() > 0 && !op.convicted)
+    out +=
+        "  all numbers are right: what cancels to a number near zero, or leaves the range, has few digits in a right "
+        "kernel too\n";
   return out;
 }
 

@@ -385,8 +385,7 @@ void KernelRunner::end_as_it_did() {
 }
 
 bool kernels_run_apart(const std::string& library, Device device) {
-  const bool simulated = checks::is_kernel_file(std::string_view(library).substr(0, library.rfind('@')));
-  return device == Device::cpu && !simulated;
+  return device == Device::cpu && checks::simulated_kernel(library).empty();
 }
 
 namespace {

@@ -252,7 +252,8 @@ TEST(Launchers, ErrorsHaveLineAndColumn) {
        "[my_op.toml:4:1] name, got 'no name', want letters, digits and _"},
       {"mean(x^2, -1) + eps", "mean(x^2, -1) + epsilon", "[my_op.toml:15:49] formula: got unknown name 'epsilon'"},
       {"y = n * weight\"\"\"", "y = n * weihgt\"\"\"",
-       "[my_op.toml:17:9] formula: got unknown name 'weihgt' (did you mean 'weight'?"},
+       "[my_op.toml:17:9] formula: got unknown name 'weihgt' (did you mean 'weight'?), want one of D, N, eps, inf, "
+       "inv_rms, n, pi, weight, x\n  y = n * weihgt\n          ^"},
       {"\"int64_t N\", \"int D\",\n             \"const int64_t* strides(x)\", \"const int64_t* strides(y)\"",
        "\"int64_t M\", \"int D\",\n             \"const int64_t* strides(x)\", \"const int64_t* strides(y)\"",
        "[my_op.toml:21:91] argument, got unknown name 'M'"},

@@ -78,6 +78,28 @@ TEST(PtxDoor, SumsInBf16AreConvictedWithTheirLine) {
   EXPECT_TRUE(contains(all.at("AC301"), "rounded to bf16 at softmax.cu:10")) << all.at("AC301");
 }
 
+/// What the kernel has no instructions of is no cause, however few terms a sum has; nor is a fast function where
+/// numbers are known to be rounded to bf16.
+TEST(PtxDoor, AFormatThatTheKernelDoesNotHaveIsNoCause) {
+  const Folder folder("formats");
+  const std::string word = folder.file("softmax.ptx", softmax_ptx({.bf16 = true})) + "@" +
+                           folder.file("launch.toml", testing::softmax_launch());
+  const OpDef& op = load_plugin(word).ops.front();
+  int convicted = 0;
+  for (const std::int64_t columns : {2, 3, 5, 7, 33}) {
+    OpCall call = cases_of(op.signature, Dtype::fp32, CaseSet::quick, 1).front();
+    call.dims["N"] = 2;
+    call.dims["D"] = columns;
+    for (const CheckResult& check : run_case(op, call, {}).checks) {
+      if (!convicts(check.verdict)) continue;
+      ++convicted;
+      EXPECT_FALSE(contains(check.cause, "fp16") || contains(check.cause, "fast")) << check.cause;
+      EXPECT_TRUE(contains(check.cause, "rounded to bf16 at softmax.cu:10")) << check.cause;
+    }
+  }
+  EXPECT_GE(convicted, 3);
+}
+
 TEST(PtxDoor, AReadBehindATensorIsConvictedWithItsLine) {
   const auto all = found("far", {.reads_too_far = true});
   ASSERT_TRUE(all.contains("AC603"));
@@ -171,6 +193,37 @@ TEST(PtxDoor, AKernelWithoutItsLaunchIsAskedForOne) {
   const testing::ProgramResult run = testing::ampcheck("check " + folder.file("softmax.ptx", softmax_ptx()));
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_TRUE(contains(run.err, "without its launch, want --launch launch.toml")) << run.err;
+}
+
+/// The kernel may stand in the file itself; device ptx runs it in the judge's process all the same, and says what it
+/// saw.
+TEST(PtxDoor, AKernelThatTheLaunchFileNamesRunsOnTheSimulatedGpu) {
+  const Folder folder("named");
+  folder.file("softmax.ptx", softmax_ptx({.barrier = false}));
+  const std::string named = folder.file("named.toml", "library = \"softmax.ptx\"\n" + testing::softmax_launch()),
+                    alone = folder.file("launch.toml", testing::softmax_launch());
+  const testing::ProgramResult run = testing::ampcheck("check " + named + " --regimes quick");
+  EXPECT_EQ(run.exit_code, 1) << run.err;
+  EXPECT_TRUE(contains(run.out, "AC601") && contains(run.out, "softmax.cu:12")) << run.out;
+  EXPECT_TRUE(contains(run.out, "runs on a simulated GPU (device ptx)")) << run.out;
+  EXPECT_EQ(simulated_kernel(named), folder.file("softmax.ptx", softmax_ptx({.barrier = false})));
+  EXPECT_EQ(simulated_kernel(alone), "");
+  const testing::ProgramResult without = testing::ampcheck("check " + alone);
+  EXPECT_EQ(without.exit_code, 2);
+  EXPECT_TRUE(contains(without.err, "got the launch of a GPU kernel and no kernel") &&
+              contains(without.err, "--launch launch.toml"))
+      << without.err;
+}
+
+TEST(PtxDoor, AnNvccThatIsNoProgramIsAnError) {
+  const Folder folder("nvcc");
+  const std::string words =
+      "check " + folder.file("k.cu", "") + " --launch " + folder.file("launch.toml", testing::softmax_launch());
+  for (const std::string none : {"./none/nvcc", "no_such_nvcc"}) {
+    const testing::ProgramResult run = testing::ampcheck(words, "NVCC=" + none);
+    EXPECT_EQ(run.exit_code, 6) << run.out;
+    EXPECT_TRUE(contains(run.err, "[NVCC] got '" + none + "', which is no program")) << run.err;
+  }
 }
 
 /// Triton passes two pointers of its own behind the arguments, and a name for 16 bytes of shared memory.

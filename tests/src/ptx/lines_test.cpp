@@ -63,6 +63,24 @@ TEST(Lines, CancellationIsFoundAtItsLine) {
   EXPECT_EQ(says(right), "");
 }
 
+/// Whole numbers by 1.5 * 2^23, as the exponential of a compiler has them: what is rounded so is wanted, and 2^23 more
+/// than a fraction that was wanted loses it.
+TEST(Lines, RoundingToWholeNumbersOnPurposeIsNoLoss) {
+  const auto fraction = [](const std::string& large) {  // x - round(x), and twice that
+    return load + ".loc 1 2 1\nadd.f32 %f1, %f0, " + large + ";\n.loc 1 3 1\nsub.f32 %f2, %f1, " + large +
+           ";\n.loc 1 4 1\nsub.f32 %f3, %f0, %f2;\nadd.f32 %f9, %f3, %f3;\n" + store;
+  };
+  const std::vector<std::uint32_t> x = bits_of(0.3f, 1.37f);
+  const Ran wanted = followed(fraction("0f4B400000"), x), above = followed(fraction("0f4B40007F"), x),
+            table = followed(fraction("0f48400000"), x), detour = followed(fraction("0f4B000000"), x);
+  for (const Ran* const ran : {&wanted, &above, &table}) {
+    EXPECT_EQ(lost(*ran), 0);
+    EXPECT_EQ(line(*ran, 4).carried, 0);
+  }
+  EXPECT_GE(lost(detour), 48);
+  EXPECT_STREQ(line(detour, 3).lost_words(), "cancellation");
+}
+
 /// A square in fp16 overflows, and what is scaled before does not; a square of small numbers goes to zero.
 TEST(Lines, RangesOfHalvesAreFoundAtTheirLine) {
   const auto squared = [](const std::string& scale) {
