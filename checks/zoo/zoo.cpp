@@ -157,7 +157,8 @@ std::span<const Specimen> specimens() {
          {elementwise_specimens(), activation_specimens(), rectifier_specimens(), softmax_specimens(), norm_specimens(),
           channel_norm_specimens(), reduction_specimens(), running_sum_specimens(), extremum_specimens(),
           linear_specimens(), cross_entropy_specimens(), embedding_specimens(), image_specimens(),
-          attention_specimens(), further_elementwise_specimens(), further_row_specimens(), further_sum_specimens()})
+          attention_specimens(), further_elementwise_specimens(), further_row_specimens(), further_sum_specimens(),
+          slip_specimens(), row_slip_specimens()})
       out.insert(out.end(), part.begin(), part.end());
     return out;
   }();
