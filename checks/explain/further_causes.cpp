@@ -197,13 +197,16 @@ std::string further_cause(const WrongTensor& wrong, Notes& notes, CheckResult& c
   const Standing standing(wrong);
   const bool in_fp64 = wrong.run.call.storage == Dtype::fp64;  // replays compute in fp32: they explain nothing there
   if (in_fp64) {
-    for (const auto& hypothesis : {right_for_another_call, transposed, zero_where, outer_product, data_condition})
+    for (const auto& hypothesis :
+         {right_for_another_call, transposed, explained_by_further_change, zero_where, outer_product, data_condition})
       if (const std::string words = hypothesis(wrong); !words.empty()) return words;
     return "";
   }
   for (const auto& hypothesis : {unstable_algebra, right_for_another_call})
     if (const std::string words = hypothesis(standing.rows()); !words.empty()) return words;
-  for (const auto& hypothesis : {transposed, zero_where, outer_product})
+  if (const std::string words = transposed(wrong); !words.empty()) return words;
+  if (const std::string words = explained_by_further_change(standing.rows()); !words.empty()) return words;
+  for (const auto& hypothesis : {zero_where, outer_product})
     if (const std::string words = hypothesis(wrong); !words.empty()) return words;
   if (const std::string words = fast_function(standing, notes, check); !words.empty()) return words;
   if (const std::string words = data_condition(wrong); !words.empty()) return words;
@@ -225,7 +228,9 @@ std::string cause_of_non_finite(const WrongTensor& whole) {
   const Replayed changed = explained_by_change(wrong);
   if (changed.kind != Replayed::Kind::none) return changed.words;
   const std::string dropped = dropped_terms(wrong);
-  return dropped.empty() ? unstable_algebra(wrong) : dropped;
+  if (!dropped.empty()) return dropped;
+  const std::string unstable = unstable_algebra(wrong);
+  return unstable.empty() ? explained_by_further_change(wrong) : unstable;
 }
 
 /// By the code of a check; it may become another one.
