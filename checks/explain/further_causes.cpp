@@ -300,6 +300,23 @@ void explain_further(CaseRun& run, const std::vector<Subject>& subjects, Pass pa
   for (std::size_t k = 0; k < checks.size(); ++k) explain_one(run, subjects[k], pass, notes, checks[k]);
 }
 
+namespace {
+
+/// One number may be wrong for any reason: what is said of another tensor of the launch is likely its reason too.
+void quote_for_single_numbers(std::vector<CheckResult>& checks) {
+  const auto says_why = [](const CheckResult& check) {
+    return is_wrong_number(check.code) && !check.id.at_saved && check.compared > 1 &&
+           (names_a_cause(check) || check.cause.starts_with("off by a constant factor"));
+  };
+  for (CheckResult& single : checks) {
+    if (!is_wrong_number(single.code) || single.compared != 1 || single.id.probe > 0 || !single.cause.empty()) continue;
+    const auto other = std::ranges::find_if(checks, says_why);
+    if (other != checks.end()) single.cause = fmt::format("{} (as '{}' shows)", other->cause, other->id.tensor);
+  }
+}
+
+}  // namespace
+
 void quote_causes(std::vector<CheckResult>& checks) {
   for (CheckResult& broken : checks) {
     // Of a probe's values no other check is asked.
@@ -309,6 +326,7 @@ void quote_causes(std::vector<CheckResult>& checks) {
     });
     if (values != checks.end()) broken.cause += "; its values: " + values->cause;
   }
+  quote_for_single_numbers(checks);
 }
 
 }  // namespace ampcheck::checks

@@ -146,7 +146,7 @@ void add_activations(std::vector<Specimen>& out) {
       {});
   add(out, "gelu_tanh",
       {{"slope_without_cubic", 3, "the slope of the argument without its 3 c x^2", "any", V::bug,
-        "term missing|missing term|without the term|constant",
+        "term missing|missing term|without the term|constant|without the factor 1 +",
         plain([](float x, float) { return 0.5f * x * (1 + std::tanh(kScale * (x + kCubic * (x * x * x)))); },
               [](float x, float g, float) {
                 const float t = std::tanh(kScale * (x + kCubic * (x * x * x)));

@@ -260,6 +260,35 @@ void FormulaChanges::factor_moved(int id) {
   }
 }
 
+void FormulaChanges::constant_moved(int id, const std::vector<int>& at_hand) {
+  const Node& node = graph_.node(id);
+  if (node.primitive != Primitive::mul && node.primitive != Primitive::div) return;
+  for (const std::size_t k : {std::size_t{1}, std::size_t{0}}) {
+    const Node& factor = graph_.node(node.args[k]);
+    if ((node.primitive == Primitive::div && k == 0) || factor.primitive != Primitive::constant || is_share(factor))
+      continue;
+    const double times = node.primitive == Primitive::mul ? factor.value : 1 / factor.value;
+    const int kept = node.args[1 - k];
+    for (const int other : at_hand) {
+      if (other == id || !needed_[static_cast<std::size_t>(other)]) continue;
+      std::string words =
+          fmt::format("with the factor {} on {}, not on {}", text(node.args[k]), text(other), text(kept));
+      if (!going_ || (left_ -= cost_) < 0) return;
+      const auto scaled = [&](const Values& from) { return map(from, [=](double v) { return times * v; }); };
+      if (other < id) {  // the other operand may follow from it
+        Values before = scaled(values(other));
+        Values without = evaluator_.value_if({{other, before}}, {target_.graph, kept});
+        if (without.size() != values(id).size()) continue;
+        all_with({{other, std::move(before)}, {id, std::move(without)}}, chosen(std::move(words), kOfOperands));
+      } else {
+        Values without = spread(node, 1 - k);
+        Values behind = scaled(evaluator_.value_if({{id, without}}, {target_.graph, other}));
+        all_with({{id, std::move(without)}, {other, std::move(behind)}}, chosen(std::move(words), kOfOperands));
+      }
+    }
+  }
+}
+
 void FormulaChanges::systematic() {
   const std::vector<int> at_hand = numbers_at_hand();
   std::vector<int> inner;
@@ -272,6 +301,7 @@ void FormulaChanges::systematic() {
     if (!going_) return;
     functions_exchanged(id);
     factor_moved(id);
+    constant_moved(id, at_hand);
   }
   for (const int id : at_hand)
     if (going_ && needed_[static_cast<std::size_t>(id)]) put_between(id);

@@ -155,6 +155,9 @@ class FormulaChanges {
   /// A node in fewer bits: an operand, an intermediate, or what is stored in more.
   void narrow(int id);
 
+  /// The reciprocal of a divisor in fewer bits, by which the dividend is multiplied.
+  void narrow_reciprocal(int id, const Node& node);
+
   struct Narrow {
     const FloatFormat* format;
     Rounding rounding;
@@ -205,6 +208,9 @@ class FormulaChanges {
 
   /// A factor of an intermediate on all of the target: a weight after the means are taken off.
   void factor_moved(int id);
+
+  /// A constant factor that stands at another number: exp(alpha x) for alpha exp(x).
+  void constant_moved(int id, const std::vector<int>& at_hand);
 
   // ---- change_places.cpp ----
 
