@@ -34,6 +34,8 @@ enum class Twist {
   soft_mask,
   value_of_before,
   lse_of_next,
+  only_before,
+  dv_scaled,
 };
 
 struct Style {
@@ -59,6 +61,7 @@ struct Head {
   bool sees(std::int64_t query, std::int64_t key) const {
     if (style.twist == Twist::keys_of_16 && t > 16 && key >= t / 16 * 16) return false;
     if (!causal || style.twist == Twist::soft_mask) return true;
+    if (style.twist == Twist::only_before) return key < query || key == 0;
     return style.twist == Twist::mask_off_by_one ? key <= query + 1 : key <= query;
   }
   /// The row of v that belongs to a key.
@@ -165,7 +168,7 @@ void differentiate(const Head& h, const Values& g, const Values& o, const Values
   }
   for (std::size_t i = 0; i < dk.size(); ++i) {
     out.dk[h.base + i] = h.style.sum(dk[i]) * (twist == Twist::scale_missing_in_dk ? 1.0f : h.scale());
-    out.dv[h.base + i] = h.style.sum(dv[i]);
+    out.dv[h.base + i] = h.style.sum(dv[i]) * (twist == Twist::dv_scaled ? h.scale() : 1.0f);
   }
 }
 
@@ -257,6 +260,9 @@ std::vector<Specimen> attention_specimens() {
         "previous|shift|another row|index|off by one", attention({Twist::value_of_before}), kAllTypes, V::structural},
        {"lse_of_next", 17, "backward takes the logarithm of the next query", "more than one query", V::bug,
         "another row|next|shift|index|off by one", attention({Twist::lse_of_next}), kAllTypes, V::structural},
+       {"only_before", 14, "a query does not see its own key", "causal", V::bug, "mask|off by one",
+        attention({Twist::only_before})},
+       {"dv_scaled", 1, "dv with 1/sqrt(E)", "E other than 1", V::bug, "factor", attention({Twist::dv_scaled})},
        {"race", 38, "a missing barrier: every third sum loses a term", "repeats", V::structural, "repeats differ",
         attention({.sum = racing}), kAllTypes, V::bug}},
       {{"flash", "blocks of keys with a running maximum, delta = sum do o", attention({Twist::flash}),

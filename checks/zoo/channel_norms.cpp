@@ -36,6 +36,8 @@ enum class Twist {
   half_of_images,
   dx_without_inverse,
   weight_squared,
+  running_mean_replaced,
+  bias_of_group,
 };
 
 struct Style {
@@ -116,7 +118,8 @@ struct ChannelNorm {
         float v = (x[index_of(k)] - s.mean) * s.inv;
         if (!weight.empty()) v *= weight[parameter(at, k)];
         if (!weight.empty() && style.twist == Twist::weight_squared) v *= weight[parameter(at, k)];
-        y[index_of(k)] = bias.empty() ? v : v + bias[index_of(at.channel(k))];
+        const std::int64_t shift = style.twist == Twist::bias_of_group ? line % at.groups : at.channel(k);
+        y[index_of(k)] = bias.empty() ? v : v + bias[index_of(shift)];
       }
       means.push_back(style.twist == Twist::stats_in_bf16 ? bf16(s.mean) : s.mean);
       invs.push_back(style.twist == Twist::stats_in_bf16 ? bf16(s.inv) : s.inv);
@@ -148,7 +151,9 @@ struct ChannelNorm {
     const float variance = s.squares / (style.twist == Twist::running_biased ? size : size - 1);
     float moved = call.number("momentum"), kept = 1 - moved;
     if (style.twist == Twist::momentum_exchanged) std::swap(moved, kept);
-    means.push_back(kept * call.in("running_mean")[index_of(line)] + moved * s.mean);
+    means.push_back(style.twist == Twist::running_mean_replaced
+                        ? s.mean
+                        : kept * call.in("running_mean")[index_of(line)] + moved * s.mean);
     vars.push_back(kept * call.in("running_var")[index_of(line)] + moved * variance);
   }
 
@@ -233,6 +238,8 @@ void add_group_norm(std::vector<Specimen>& out) {
         "accumulates in bf16", group({.columns = in_bf16})},
        {"dx_without_inverse", 1, "dx without its factor inv_std", "any", V::bug, "factor|inv_std",
         group({Twist::dx_without_inverse})},
+       {"bias_of_group", 8, "the bias of channel g for all of group g", "more than one channel a group", V::bug,
+        "bias|another|index|channel", group({Twist::bias_of_group})},
        {"groups_interleaved", 8, "channel c is of group c mod G", "more than one group", V::bug,
         "axis|groups|transpos|another|attribute", group({Twist::groups_interleaved}), kAllTypes, V::structural},
        {"dense_cotangent", 18, "dy is read as if row-major", "strided dy", V::structural, "strided",
@@ -264,6 +271,8 @@ void add_batch_norm(std::vector<Specimen>& out) {
         "axis|lost|image|tail|zero", batch({Twist::first_image}), kAllTypes, V::structural},
        {"weight_squared", 7, "y with the weight applied twice", "any weight", V::bug, "weight|twice|factor|square",
         batch({Twist::weight_squared})},
+       {"running_mean_replaced", 45, "the running mean is that of the batch", "momentum below 1", V::bug,
+        "momentum|term|factor|attribute|without", batch({Twist::running_mean_replaced})},
        {"half_of_images", 11, "statistics of the first half of the images", "more than one image", V::bug,
         "half|lost|axis|image|tail|block", batch({Twist::half_of_images}), kAllTypes, V::structural},
        {"clobbers_running_mean", 21, "writes into running_mean", "any", V::structural, "changes its inputs",

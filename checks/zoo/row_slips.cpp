@@ -14,7 +14,7 @@ using V = Verdict;
 
 // ---- softmax and log_softmax ----
 
-enum class OfSoftmax { none, dot_outside, flatter, slope_of_logarithm };
+enum class OfSoftmax { none, dot_outside, flatter, slope_of_logarithm, one_more, shift_twice };
 
 /// Row by row: y = softmax(x) or its logarithm, dx = y (g - sum g y) or g - y sum g.
 Kernel softmax(bool logarithm, OfSoftmax twist) {
@@ -26,7 +26,7 @@ Kernel softmax(bool logarithm, OfSoftmax twist) {
     const float scale = twist == OfSoftmax::flatter ? 1 / std::sqrt(static_cast<float>(n)) : 1.0f;
     Row out{{}, largest(row_of(x, r, n)), 0};
     for (const float v : row_of(x, r, n)) out.e.push_back(std::exp((v - out.shift) * scale));
-    out.total = std::accumulate(out.e.begin(), out.e.end(), 0.0f);
+    out.total = std::accumulate(out.e.begin(), out.e.end(), twist == OfSoftmax::one_more ? 1.0f : 0.0f);
     return out;
   };
   return kernel_of(
@@ -37,7 +37,8 @@ Kernel softmax(bool logarithm, OfSoftmax twist) {
         for (std::int64_t r = 0; r < rows; ++r) {
           const Row row = exponentials(x, r, n);
           for (std::int64_t i = 0; i < n; ++i)
-            y.push_back(logarithm ? (x[index_of(r * n + i)] - row.shift) - std::log(row.total)
+            y.push_back(logarithm ? (x[index_of(r * n + i)] - row.shift) - std::log(row.total) -
+                                        (twist == OfSoftmax::shift_twice ? row.shift : 0.0f)
                                   : row.e[index_of(i)] / row.total);
         }
         call.out("y", y);
@@ -66,7 +67,7 @@ Kernel softmax(bool logarithm, OfSoftmax twist) {
 
 // ---- layer_norm and rms_norm ----
 
-enum class OfNorm { none, weight_after_means, dweight_of_x, dx_of_x };
+enum class OfNorm { none, weight_after_means, dweight_of_x, dx_of_x, not_centred, dbias_weighted, sum_of_squares };
 
 Kernel norm(bool centred, OfNorm twist) {
   const char* const saved = centred ? "inv_std" : "inv_rms";
@@ -83,9 +84,10 @@ Kernel norm(bool centred, OfNorm twist) {
         const float d = row[index_of(i)] - mean;
         return Term{d, d};
       });
-      const float inverse = 1 / std::sqrt(squares / size + call.number("eps"));
+      const float inverse =
+          1 / std::sqrt((twist == OfNorm::sum_of_squares ? squares : squares / size) + call.number("eps"));
       for (std::int64_t i = 0; i < n; ++i) {
-        float v = (row[index_of(i)] - mean) * inverse;
+        float v = (twist == OfNorm::not_centred ? row[index_of(i)] : row[index_of(i)] - mean) * inverse;
         if (!weight.empty()) v *= weight[index_of(i)];
         y.push_back(bias.empty() ? v : v + bias[index_of(i)]);
       }
@@ -116,7 +118,7 @@ Kernel norm(bool centred, OfNorm twist) {
         const float v = inverse * (centred ? g(i) - mean_g - inner * mean_gn : g(i) - inner * mean_gn);
         dx[at(i)] = late ? v * weight[index_of(i)] : v;
         dweight[index_of(i)] += dy[at(i)] * (twist == OfNorm::dweight_of_x ? x[at(i)] : normal(i));
-        dbias[index_of(i)] += dy[at(i)];
+        dbias[index_of(i)] += twist == OfNorm::dbias_weighted ? dy[at(i)] * weight[index_of(i)] : dy[at(i)];
       }
     }
     call.out("dx", dx);
@@ -128,10 +130,10 @@ Kernel norm(bool centred, OfNorm twist) {
 
 // ---- linear and embedding ----
 
-enum class OfLinear { dbias_mean, dx_transposed };
+enum class OfLinear { dbias_mean, dx_transposed, fused_relu };
 
 Kernel linear(OfLinear twist) {
-  const auto forward = [](const Call& call) {
+  const auto forward = [twist](const Call& call) {
     const Values x = call.in("x"), w = call.in("weight"), bias = call.has("bias") ? call.in("bias") : Values();
     const std::int64_t n = call.shape("x")[0], k = call.shape("x")[1], m = call.shape("weight")[0];
     Values y;
@@ -141,6 +143,7 @@ Kernel linear(OfLinear twist) {
           return Term{x[index_of(i * k + at)], w[index_of(j * k + at)]};
         });
         y.push_back(bias.empty() ? v : v + bias[index_of(j)]);
+        if (twist == OfLinear::fused_relu && y.back() < 0) y.back() = 0;
       }
     call.out("y", y);
   };
@@ -202,25 +205,37 @@ std::vector<Specimen> row_slip_specimens() {
       {{"dot_outside", 3, "dx = y g - sum g y, where y times the sum is due", "any", V::bug, "factor|term",
         softmax(false, OfSoftmax::dot_outside)},
        {"flatter", 1, "softmax of x / sqrt(D)", "any", V::bug, "factor|scale|attribute|another",
-        softmax(false, OfSoftmax::flatter)}},
+        softmax(false, OfSoftmax::flatter)},
+       {"one_more", 44, "one is added to the sum of exponentials", "any", V::bug, "added|constant|term|padd",
+        softmax(false, OfSoftmax::one_more)}},
       {});
   add(out, "log_softmax",
       {{"slope_of_logarithm", 30, "dx = g - y sum g, where exp(y) is due", "any", V::bug,
-        "exp|logarithm|output|another", softmax(true, OfSoftmax::slope_of_logarithm)}},
+        "exp|logarithm|output|another", softmax(true, OfSoftmax::slope_of_logarithm)},
+       {"shift_twice", 40, "the maximum is taken off twice", "any", V::bug, "twice|maximum|max(|term|shift",
+        softmax(true, OfSoftmax::shift_twice)}},
       {});
   add(out, "layer_norm",
       {{"weight_after_means", 7, "the weight is applied after the means are taken off", "any weight", V::bug,
         "weight|order|factor|mean", norm(true, OfNorm::weight_after_means)},
+       {"not_centred", 4, "y = x inv_std weight + bias, the mean not taken off", "any", V::bug, "mean|term|without",
+        norm(true, OfNorm::not_centred)},
+       {"dbias_weighted", 7, "dbias = sum dy weight", "any weight", V::bug, "weight|factor",
+        norm(true, OfNorm::dbias_weighted)},
        {"dweight_of_x", 7, "dweight = sum dy x, where n is due", "any", V::bug, "mean|normal|factor|x for|term|inv_std",
         norm(true, OfNorm::dweight_of_x)}},
       {});
   add(out, "rms_norm",
       {{"dx_of_x", 7, "dx = inv_rms (g - x mean(g n)), where n is due", "any", V::bug, "factor|inv_rms|x for|normal",
-        norm(false, OfNorm::dx_of_x)}},
+        norm(false, OfNorm::dx_of_x)},
+       {"sum_of_squares", 42, "1/sqrt(sum of squares + eps)", "any", V::bug, "mean|count|factor|sum",
+        norm(false, OfNorm::sum_of_squares)}},
       {});
   add(out, "linear",
       {{"dbias_mean", 42, "dbias is the mean over rows", "more than one row", V::bug, "mean|factor|count",
         linear(OfLinear::dbias_mean)},
+       {"fused_relu", 30, "negative results are cut off", "any", V::bug, "max|zero|another|cut|relu",
+        linear(OfLinear::fused_relu)},
        {"dx_transposed_if_square", 7, "a square weight is read transposed in backward", "K = M", V::bug, "transpos",
         linear(OfLinear::dx_transposed), kAllTypes, V::structural}},
       {});

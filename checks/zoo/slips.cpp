@@ -236,6 +236,86 @@ Kernel moving_sums() {
                    [sums](const Call& call) { call.out("dx", sums(call.in("dy"), call.columns("dx"), true)); });
 }
 
+float erf_cdf(float x, float scale) { return 0.5f * (1 + std::erf(scale * x)); }
+float gelu_slope_of(float x, float g, float) {
+  return g * (erf_cdf(x, 0.70710678f) + x * (std::exp(-0.5f * (x * x)) * 0.39894228f));
+}
+float relu_slope(float x, float g, float a) { return x <= 0 ? a * g : g; }
+
+/// Functions near by that came to mind later than the others.
+void add_neighbours(std::vector<Specimen>& out) {
+  add(out, "exp",
+      {{"base_ten", 1, "10^x", "any", V::bug, "base|10|factor|constant|another",
+        elementwise([](float x, float) { return std::pow(10.0f, x); },
+                    [](float x, float g, float) { return g * std::exp(x); })}},
+      {});
+  add(out, "tanh",
+      {{"slope_of_one_cosh", 1, "dx = g / cosh(x), where its square is due", "any", V::bug,
+        "square|another|power|factor|root",
+        elementwise(tanh_of, [](float x, float g, float) { return g / std::cosh(x); })}},
+      {});
+  add(out, "gelu",
+      {{"erf_of_x", 48, "erf(x) for erf(x / sqrt(2))", "any", V::bug, "factor|constant|root|sqrt",
+        elementwise([](float x, float) { return x * erf_cdf(x, 1); }, gelu_slope_of)}},
+      {});
+  add(out, "leaky_relu",
+      {{"divided_by_slope", 7, "x / negative_slope on the left", "negative x", V::bug, "factor|inverse|slope|divid",
+        elementwise([](float x, float a) { return x <= 0 ? x / a : x; }, relu_slope, "negative_slope")}},
+      {});
+  add(out, "clamp",
+      {{"reflected", 30, "2 max - x above max", "x above max", V::bug, "only where|another|max|sign|reflect",
+        kernel_of(
+            [](const Call& call) {
+              Values y = call.in("x");
+              const float least = call.number("min"), most = call.number("max");
+              for (float& v : y) v = v != v ? v : v > most ? 2 * most - v : std::fmax(v, least);
+              call.out("y", y);
+            },
+            [](const Call& call) {
+              const Values x = call.in("x");
+              Values dx = call.in("dy");
+              for (std::size_t i = 0; i < dx.size(); ++i)
+                if (x[i] < call.number("min") || x[i] > call.number("max")) dx[i] = 0;
+              call.out("dx", dx);
+            })}},
+      {});
+  add(out, "pow",
+      {{"size_of_exponent", 45, "x^|p|", "negative exponents", V::bug, "sign|exponent|absolute|attribute",
+        elementwise([](float x, float p) { return std::pow(x, std::fabs(p)); },
+                    [](float x, float g, float p) { return p == 0 ? 0.0f : g * (p * std::pow(x, p - 1)); },
+                    "exponent")}},
+      {});
+  const auto whole = [](float, float, float g, Dtype) { return g; };
+  add(out, "add",
+      {{"difference", 2, "x - y", "any", V::bug, "sign",
+        binary([](float x, float y, Dtype) { return x - y; }, whole, whole)}},
+      {});
+  add(out, "swiglu",
+      {{"silu_twice", 30, "silu(silu(gate)) up", "any", V::bug, "twice|another|silu",
+        binary([](float gate, float up, Dtype) { return silu_of(silu_of(gate, 0), 0) * up; },
+               [](float gate, float up, float g, Dtype) { return g * up * silu_slope(gate); },
+               [](float gate, float, float g, Dtype) { return g * silu_of(gate, 0); }, {}, {"gate", "up", "y"})}},
+      {});
+  add(out, "cumsum",
+      {{"running_maximum", 30, "the largest so far, not the sum", "any", V::bug, "another|maximum",
+        kernel_of(
+            [](const Call& call) {
+              Values y = call.in("x");
+              const std::size_t n = index_of(call.columns("x"));
+              for (std::size_t at = 0; at < y.size(); ++at)
+                if (at % n != 0) y[at] = y[at] > y[at - 1] || y[at] != y[at] ? y[at] : y[at - 1];
+              call.out("y", y);
+            },
+            [](const Call& call) {
+              Values dx = call.in("dy");
+              const std::size_t n = index_of(call.columns("dx"));
+              for (std::size_t at = dx.size(); at-- > 0;)
+                if (at % n != n - 1) dx[at] += dx[at + 1];
+              call.out("dx", dx);
+            })}},
+      {});
+}
+
 void add_sums(std::vector<Specimen>& out) {
   add(out, "mean",
       {{"by_other_extent", 42, "divides by the extent of the other axis", "N other than D", V::bug,
@@ -259,6 +339,7 @@ std::vector<Specimen> slip_specimens() {
   add_bent(out);
   add_of_two(out);
   add_sums(out);
+  add_neighbours(out);
   return out;
 }
 
