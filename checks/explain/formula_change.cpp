@@ -66,7 +66,9 @@ class Tolerance {
     const auto quarter =
         shares.begin() + static_cast<std::ptrdiff_t>(shares.size() / 4);  // little of it is cancellation
     std::nth_element(shares.begin(), quarter, shares.end());
-    share_ = std::min(*quarter, 0x1p-4);
+    // A changed formula rounds where the declared one may be exact: 8 of its roundings.
+    const double computed = 8 * (interval.dtype == Dtype::fp64 ? kFp64 : kFp32).unit_roundoff();
+    share_ = std::clamp(*quarter, computed, 0x1p-4);
   }
   double at(std::size_t i, double got) const {
     return 2 * std::max(interval_.radius[i], share_ * std::fabs(got)) + spacing_at(storage_, got);

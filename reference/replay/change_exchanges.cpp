@@ -179,7 +179,8 @@ void FormulaChanges::operands_exchanged(int id, const std::vector<int>& at_hand)
       const Node& instead = graph_.node(other);
       if (!(instead.shape == arg.shape) && !(spreads && repeats_to(instead.shape, node.shape))) continue;
       if (values(other) == values(node.args[k])) continue;
-      std::string words = fmt::format("with {} for {} in {}", text(other), text(node.args[k]), text(id));
+      std::string words =
+          fmt::format("with {} for {} in {}: another operand", text(other), text(node.args[k]), text(id));
       if (!going_ || !wanted(words)) continue;
       if (instead.shape == arg.shape) {
         with(id, evaluator_.value_if_argument(id, k, values(other)), chosen(std::move(words), kOfOperands));
@@ -202,7 +203,8 @@ void FormulaChanges::leaves_exchanged(const std::vector<int>& at_hand) {
     const Values own = values(leaf);
     for (const int other : at_hand) {
       if (!(graph_.node(other).shape == node.shape) || other == leaf) continue;
-      Change change = chosen(fmt::format("with {} for {}", text(other), text(leaf)), kOfFunctions);
+      Change change =
+          chosen(fmt::format("with {} for {}: another operand in its place", text(other), text(leaf)), kOfFunctions);
       change.leaf = node.name;
       with(leaf, values(other), change);
       if (!given(other) || other < leaf) continue;
@@ -263,27 +265,37 @@ void FormulaChanges::factor_moved(int id) {
 void FormulaChanges::constant_moved(int id, const std::vector<int>& at_hand) {
   const Node& node = graph_.node(id);
   if (node.primitive != Primitive::mul && node.primitive != Primitive::div) return;
+  std::vector<Site> sites;
+  for (const int other : at_hand)
+    if (other != id && needed_[static_cast<std::size_t>(other)]) sites.push_back({other, -1});
+  for (std::size_t k = 0; k < needed_.size(); ++k)
+    if (const Node& function = graph_.node(static_cast<int>(k)); needed_[k] && !given(static_cast<int>(k)) &&
+                                                                 is_function(function.primitive) &&
+                                                                 graph_.node(function.args[0]).shape.count() > 1)
+      sites.push_back({function.args[0], static_cast<int>(k)});
   for (const std::size_t k : {std::size_t{1}, std::size_t{0}}) {
     const Node& factor = graph_.node(node.args[k]);
     if ((node.primitive == Primitive::div && k == 0) || factor.primitive != Primitive::constant || is_share(factor))
       continue;
     const double times = node.primitive == Primitive::mul ? factor.value : 1 / factor.value;
     const int kept = node.args[1 - k];
-    for (const int other : at_hand) {
-      if (other == id || !needed_[static_cast<std::size_t>(other)]) continue;
-      std::string words =
-          fmt::format("with the factor {} on {}, not on {}", text(node.args[k]), text(other), text(kept));
+    for (const Site& site : sites) {
+      const int changed = site.user < 0 ? site.id : site.user;
       if (!going_ || (left_ -= cost_) < 0) return;
-      const auto scaled = [&](const Values& from) { return map(from, [=](double v) { return times * v; }); };
-      if (other < id) {  // the other operand may follow from it
-        Values before = scaled(values(other));
-        Values without = evaluator_.value_if({{other, before}}, {target_.graph, kept});
+      const std::string where = site.user < 0 ? text(site.id) : fmt::format("{} in {}", text(site.id), text(site.user));
+      Change change = chosen(fmt::format("with the factor {} on {}, not on {}", text(node.args[k]), where, text(kept)),
+                             kOfOperands);
+      if (changed < id) {  // the other operand may follow from it
+        auto others = with_number(site, Way::factor, times);
+        Values without = evaluator_.value_if(others, {target_.graph, kept});
         if (without.size() != values(id).size()) continue;
-        all_with({{other, std::move(before)}, {id, std::move(without)}}, chosen(std::move(words), kOfOperands));
-      } else {
+        others.emplace_back(id, std::move(without));
+        all_with(std::move(others), change);
+      } else if (site.user < 0) {
         Values without = spread(node, 1 - k);
-        Values behind = scaled(evaluator_.value_if({{id, without}}, {target_.graph, other}));
-        all_with({{id, std::move(without)}, {other, std::move(behind)}}, chosen(std::move(words), kOfOperands));
+        Values behind =
+            map(evaluator_.value_if({{id, without}}, {target_.graph, site.id}), [=](double v) { return times * v; });
+        all_with({{id, std::move(without)}, {site.id, std::move(behind)}}, change);
       }
     }
   }

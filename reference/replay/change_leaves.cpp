@@ -73,8 +73,19 @@ void FormulaChanges::mask_change(int id, const Node& node) {
       const auto at = static_cast<std::int64_t>(i), neighbour = at % n - by;
       if (neighbour >= 0 && neighbour < n) out[i] = from[static_cast<std::size_t>(at - by)];
     }
-    with(id, std::move(out),
-         fmt::format("with a mask that is off by one: its edge is one column {}", by > 0 ? "later" : "earlier"));
+    Values some = out;
+    const std::string words =
+        fmt::format("with a mask that is off by one: its edge is one column {}", by > 0 ? "later" : "earlier");
+    with(id, std::move(out), words);
+    if (by > 0) continue;
+    // A mask that begins a column later hides a row whose first element alone is seen; it may keep that.
+    for (std::size_t row = 0; row < some.size(); row += static_cast<std::size_t>(n)) {
+      const auto begin = some.begin() + static_cast<std::ptrdiff_t>(row);
+      for (std::int64_t k = 0; k < n; ++k) begin[k] = k + 1 < n ? from[row + static_cast<std::size_t>(k) + 1] : 0;
+      if (std::all_of(begin, begin + n, [](double v) { return v == 0; }))
+        std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(row), n, begin);
+    }
+    with(id, std::move(some), words + ", but for rows that would see nothing");
   }
 }
 

@@ -61,13 +61,6 @@ std::optional<double> FormulaChanges::solved(std::size_t element, double from, d
   return std::fabs(off_b) <= close ? std::optional(b) : std::nullopt;
 }
 
-std::optional<double> FormulaChanges::solved(int id, bool factor, std::size_t element) {
-  const Values own = values(id);
-  return solved(element, factor ? 1 : 0, factor ? 1.125 : 0.125, [&](double number) {
-    return evaluator_.value_if({{id, map(own, [&](double v) { return factor ? number * v : v + number; })}}, target_);
-  });
-}
-
 void FormulaChanges::soft_mask() {
   std::map<int, std::vector<int>> hidden;  // by condition, what it chooses in
   for (std::size_t id = 0; id < needed_.size(); ++id)
@@ -116,41 +109,89 @@ void FormulaChanges::soft_mask() {
   }
 }
 
-void FormulaChanges::try_number(int id, bool factor, double number) {
+std::vector<std::pair<int, FormulaChanges::Values>> FormulaChanges::with_number(const Site& site, Way way,
+                                                                                double number) {
+  Values other = map(values(site.id), [=](double v) {
+    switch (way) {
+      case Way::factor: return number * v;
+      case Way::addend: return v + number;
+      case Way::most: return v > number ? number : v;
+      case Way::least: return v < number ? number : v;
+    }
+    return v;
+  });
+  std::vector<std::pair<int, Values>> out;
+  if (site.user < 0)
+    out.emplace_back(site.id, std::move(other));
+  else
+    out.emplace_back(site.user, evaluator_.value_if_argument(site.user, 0, std::move(other)));
+  return out;
+}
+
+void FormulaChanges::try_number(const Site& site, Way way, double number) {
   constexpr double kNear = 1.0 / 128;  // of a known number, which then has to explain as well
-  const std::string what = text(id);
+  const std::string what = site.user < 0 ? text(site.id) : fmt::format("{} in {}", text(site.id), text(site.user));
   const auto say = [&](double value, const std::string& words, double freedom) {
-    Change change{.words = factor ? fmt::format("with a factor of {} on {}", words, what)
-                                  : fmt::format("with {} added to {}", words, what)};
+    static constexpr const char* kWords[] = {"with a factor of {0} on {1}", "with {0} added to {1}",
+                                             "with at most {0} for {1}: it is clipped, or saturates",
+                                             "with at least {0} for {1}: it is clipped, or saturates"};
+    Change change{.words = fmt::format(fmt::runtime(kWords[static_cast<std::size_t>(way)]), words, what)};
     change.freedom = freedom;
-    with(id, map(values(id), [&](double v) { return factor ? value * v : v + value; }), change);
+    all_with(with_number(site, way, value), change);
   };
   for (const auto& [value, words] : written_->known)
-    if (std::fabs(value - number) <= kNear * std::fabs(value) && value != (factor ? 1 : 0)) say(value, words, kOfKnown);
+    if (std::fabs(value - number) <= kNear * std::fabs(value) && value != (way == Way::factor ? 1 : 0))
+      say(value, words, kOfKnown);
   say(number, fmt::format("{:.4g}", number), kOfNumbers);
+}
+
+std::vector<FormulaChanges::Site> FormulaChanges::sites_of_numbers() {
+  std::vector<Site> out;
+  std::vector<int> users(needed_.size(), 0);
+  for (std::size_t id = 0; id < needed_.size(); ++id)
+    if (needed_[id] && !given(static_cast<int>(id)))
+      for (const int arg : graph_.node(static_cast<int>(id)).args) ++users[static_cast<std::size_t>(arg)];
+  for (std::size_t id = needed_.size(); id-- > 0;) {
+    const Node& node = graph_.node(static_cast<int>(id));
+    const auto own = static_cast<int>(id);
+    if (!needed_[id] || node.primitive == Primitive::indicator ||
+        (node.primitive >= Primitive::less && node.primitive <= Primitive::equal) ||
+        (moves_nothing(node.primitive) && !given(own)))
+      continue;
+    out.push_back({own, -1});
+    // A function alone may take the number otherwise than the others that use it.
+    if (!given(own) && node.args.size() == 1 && node.primitive >= Primitive::square &&
+        node.primitive <= Primitive::abs && users[static_cast<std::size_t>(node.args[0])] > 1)
+      out.push_back({node.args[0], own});
+  }
+  return out;
 }
 
 void FormulaChanges::numbers() {
   soft_mask();
   const std::vector<std::size_t> elements = telling_elements();
-  std::vector<int> nodes;
-  for (std::size_t id = needed_.size(); id-- > 0;) {
-    const Node& node = graph_.node(static_cast<int>(id));
-    if (!needed_[id] || node.primitive == Primitive::indicator ||
-        (node.primitive >= Primitive::less && node.primitive <= Primitive::equal))
-      continue;
-    if (moves_nothing(node.primitive) && !given(static_cast<int>(id))) continue;
-    nodes.push_back(static_cast<int>(id));
-  }
-  for (const int id : nodes)
-    for (const bool factor : {true, false})
+  for (const Site& site : sites_of_numbers()) {
+    const bool each = values(site.id).size() == values(target_.id).size();
+    for (const Way way : {Way::factor, Way::addend, Way::most, Way::least})
       for (const std::size_t element : elements) {
         if (!going_ || left_ <= 0) return;
-        const std::optional<double> number = solved(id, factor, element);
+        const bool clips = way == Way::most || way == Way::least;
+        if (clips && !each) continue;
+        const double here = clips ? values(site.id)[element] : 0, step = 0.125 * std::max(std::fabs(here), 0x1p-10);
+        const double from = clips                ? here
+                            : way == Way::factor ? 1
+                                                 : 0,
+                     to = way == Way::most    ? here - step
+                          : way == Way::least ? here + step
+                                              : from + 0.125;
+        const std::optional<double> number = solved(element, from, to, [&](double value) {
+          return evaluator_.value_if(with_number(site, way, value), target_);
+        });
         if (!number) continue;
-        try_number(id, factor, *number);
+        try_number(site, way, *number);
         break;
       }
+  }
 }
 
 }  // namespace ampcheck::reference

@@ -189,6 +189,21 @@ void FormulaChanges::moving_sums(int id) {
   const Node& node = graph_.node(id);
   const Axis a = split(node.shape, node.axis);
   const Values from = values(node.args[0]);
+  const auto running = [&](auto join, const char* what) {
+    Values out = from;
+    for (std::int64_t k = 0; k < std::ssize(out); ++k) {
+      const std::int64_t at = node.reversed ? std::ssize(out) - 1 - k : k, index = at / a.inner % a.n;
+      if (index == (node.reversed ? a.n - 1 : 0)) continue;
+      const double before = out[static_cast<std::size_t>(node.reversed ? at + a.inner : at - a.inner)];
+      out[static_cast<std::size_t>(at)] = join(before, from[static_cast<std::size_t>(at)]);
+    }
+    with(id, std::move(out),
+         placed(fmt::format("with the running {} of {} for its cumulative sum: another reduction", what,
+                            text(node.args[0]))));
+  };
+  running([](double s, double v) { return std::fmax(s, v); }, "maximum");
+  running([](double s, double v) { return std::fmin(s, v); }, "minimum");
+  running([](double s, double v) { return s * v; }, "product");
   for (const std::int64_t window : {2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1024}) {
     if (window >= a.n) break;
     Values out(from.size(), 0.0);
@@ -219,6 +234,28 @@ void FormulaChanges::stale_tiles(int id) {
       if (2 * tile < node.shape[axis])
         say([=](std::int64_t i, std::int64_t) { return i < tile ? i : i - tile; }, "previous");
     }
+}
+
+void FormulaChanges::repeated(int id) {
+  const Node& node = graph_.node(id);
+  for (int axis = node.shape.rank; axis-- > 0;) {
+    const std::int64_t n = node.shape[axis];
+    for (std::int64_t groups = 2; groups <= n / 2 && groups <= 64; ++groups) {
+      if (n % groups != 0) continue;
+      const std::int64_t size = n / groups;
+      const auto say = [&](auto from, const std::string& which) {
+        with(id, along(values(id), node.shape, axis, from),
+             placed(fmt::format("with {} of {} along axis {}: another index", which, text(id), axis)));
+      };
+      say([=](std::int64_t i, std::int64_t) { return i / size; },
+          fmt::format("each of the first {} elements for {} in a row", groups, size));
+      say([=](std::int64_t i, std::int64_t) { return i / size * size; },
+          fmt::format("the first element of each {} for all {}", size, size));
+      if ((size & (size - 1)) != 0)
+        say([=](std::int64_t i, std::int64_t) { return i % size; },
+            fmt::format("the first {} elements, again and again,", size));
+    }
+  }
 }
 
 void FormulaChanges::dealt_out() {
@@ -262,10 +299,12 @@ void FormulaChanges::places() {
       if (node.shape.count() < 2 || node.primitive != Primitive::input) continue;
       another_order(node_id);
       stale_tiles(node_id);
+      repeated(node_id);
       continue;
     }
     if (node.primitive == Primitive::stored && node.shape.count() > 1) another_order(node_id);
     shared_by_rows(node_id);
+    if (node.primitive == Primitive::less || node.primitive == Primitive::less_equal) edge_moved(node_id);
     if (node.primitive == Primitive::sum || node.primitive == Primitive::max) terms_left_out(node_id);
     if (node.primitive == Primitive::sum) padded_terms(node_id);
     if (node.primitive == Primitive::matmul) products_left_out(node_id);

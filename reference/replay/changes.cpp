@@ -247,7 +247,7 @@ void FormulaChanges::logarithm_change(int id, const Node& node) {
   with(id, map(values(node.args[0]), [](double v) { return std::log10(v); }),
        "with the logarithm to base 10 of " + arg(0));
   with(id, map(values(node.args[0]), [](double v) { return std::log1p(v); }),
-       "with log(1 + v) for log(v) of " + arg(0) + ": another function");
+       "with log(1 + v) for log(v) of " + arg(0) + ": 1 is added, another function");
 }
 
 void FormulaChanges::exponential_change(int id, const Node& node) {

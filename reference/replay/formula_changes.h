@@ -233,6 +233,9 @@ class FormulaChanges {
   /// Inputs whose later tiles are the first one again, or the one before.
   void stale_tiles(int id);
 
+  /// Inputs of which each element serves several in a row, or the first few serve all in turn.
+  void repeated(int id);
+
   /// Channels that are dealt out in turn where they stand in blocks: inputs in another order, the target put back.
   void dealt_out();
 
@@ -263,8 +266,19 @@ class FormulaChanges {
   /// no effect; `to`: another one.
   template <class Of>
   std::optional<double> solved(std::size_t element, double from, double to, Of of);
-  std::optional<double> solved(int id, bool factor, std::size_t element);
-  void try_number(int id, bool factor, double number);
+  /// A number of the formula, everywhere (`user` < 0) or as the argument of one function alone.
+  struct Site {
+    int id, user;
+  };
+  std::vector<Site> sites_of_numbers();
+  enum class Way { factor, addend, most, least };
+  std::vector<std::pair<int, Values>> with_number(const Site& site, Way way, double number);
+  void try_number(const Site& site, Way way, double number);
+
+  // ---- change_edges.cpp ----
+
+  /// A condition that changes sides elsewhere: those of its elements that are wrong, if they lie next to its edge.
+  void edge_moved(int id);
 
   const Graph& graph_;
   Expr target_;
