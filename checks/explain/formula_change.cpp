@@ -32,12 +32,13 @@ struct Agreement {
   bool narrowed = false;
   bool same_bits =
       false;  ///< all elements have the bits that the changed formula rounds to, in a storage that rounds coarsely
-  double freedom = 0;  ///< of a change that is one of many: bits that it has to show besides, and all of the elements
+  double freedom = 0;                  ///< of a change that is one of many: bits that it has to show besides
+  std::int64_t moved = 0, fewest = 0;  ///< elements that it brings nearer, and how many of them it takes
   /// There are few intermediates to choose from. Numbers that agree to the last bit tell more than their size shows in
   /// short formats.
   bool convincing() const {
     if (outside < 0.9 || all < 0.95) return false;
-    if (freedom > 0) return outside >= 0.95 && bits >= 10 + freedom;
+    if (freedom > 0) return outside >= 0.95 && bits >= 10 + freedom && moved >= fewest;
     return bits >= (narrowed || (outside == 1 && all == 1) ? 8 : 16) || to_the_last_bit();
   }
   /// A slip of another kind would not spare just the elements that this one does, and give the others the same bits.
@@ -85,8 +86,12 @@ class Tolerance {
   double share_ = 0;  ///< relative radius of an element that does not cancel
 };
 
-Agreement agreement(const Tolerance& tolerance, const WrongTensor& wrong, std::vector<double> changed) {
+/// `freedom`: of the change. Where it is large, right elements must not count for being rounded, as both formulas are.
+Agreement agreement(const Tolerance& tolerance, const WrongTensor& wrong, std::vector<double> changed,
+                    double freedom = 0) {
   Agreement out;
+  out.freedom = freedom;
+  out.fewest = std::min<std::int64_t>(4, (std::ssize(wrong.got) + 1) / 2);
   std::size_t far = 0;  // most changes are plainly none, before they are rounded
   for (const std::int64_t at : wrong.comparison.outside) {
     const auto i = static_cast<std::size_t>(at);
@@ -108,13 +113,18 @@ Agreement agreement(const Tolerance& tolerance, const WrongTensor& wrong, std::v
   std::vector<double> declared(wrong.interval.value.begin(), wrong.interval.value.end());
   round_values(format(wrong.interval.dtype), RoundingMode{}, declared, declared);
   out.same_bits = bytes(wrong.interval.dtype) < 4;
+  const double precision = format(wrong.interval.dtype).precision;
   for (std::size_t i = 0; i < wrong.got.size(); ++i) {
     out.same_bits &= wrong.got[i] == changed[i];
     if (changed[i] != declared[i]) ++out.telling;
     out.all += tolerance.agrees(i, wrong.got[i], changed[i]);
-    const double before = std::fabs(wrong.got[i] - wrong.interval.value[i]),
+    const double before = std::fabs(wrong.got[i] - (freedom > 0 ? declared[i] : wrong.interval.value[i])),
                  after = std::fabs(wrong.got[i] - changed[i]), blur = tolerance.at(i, wrong.got[i]) / 8;
-    if (std::isfinite(before) && std::isfinite(after)) out.bits += std::log2((before + blur) / (after + blur));
+    if (!std::isfinite(before) || !std::isfinite(after)) continue;
+    const double bits = std::log2((before + blur) / (after + blur));
+    // Zero is what many changes leave, and no number is known to more bits than it has.
+    out.bits += freedom > 0 ? std::min(bits, changed[i] == 0 ? 2.0 : precision) : bits;
+    out.moved += bits > 1;
   }
   out.all /= static_cast<double>(wrong.got.size());
   return out;
@@ -213,9 +223,8 @@ class BestChange {
   /// False once nothing that is yet to be tried fits better.
   bool take(const reference::Recording& recording, const reference::Change& change,
             const std::vector<double>& changed) {
-    Agreement seen = agreement(tolerance_, wrong_, changed);
+    Agreement seen = agreement(tolerance_, wrong_, changed, change.freedom);
     seen.narrowed = change.narrowed != nullptr;
-    seen.freedom = change.freedom;
     if (change.exact && !(seen.outside == 1 && seen.all == 1)) return true;
     // One wrong number among right ones is no rounding of all.
     if (seen.narrowed && !seen.to_the_last_bit() &&
@@ -317,7 +326,8 @@ void try_changes(const WrongTensor& wrong, Pass pass, const std::string& only, B
 
 void try_further_changes(const WrongTensor& wrong, Pass pass, BestChange& best) {
   const reference::WrittenNumbers written{wrong.got, wrong.comparison.outside,
-                                          [&](std::size_t i) { return best.room(i); }, known_numbers(wrong.run)};
+                                          [&](std::size_t i) { return best.room(i); }, known_numbers(wrong.run),
+                                          off_by_one_factor(wrong)};
   try_each_form(wrong, pass, best,
                 [&](const reference::Graph& graph, const Leaves& leaves, reference::Expr target,
                     const reference::NodeNames& names, const auto& see) {

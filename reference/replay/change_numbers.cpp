@@ -44,8 +44,9 @@ std::optional<double> FormulaChanges::solved(std::size_t element, double from, d
   constexpr int kSteps = 12;
   const double due = written_->got[element], close = written_->room(element) / 64;
   const auto off = [&](double number) {
-    left_ -= cost_;
-    return of(number)[element] - due;
+    const double out = of(number)[element] - due;
+    for (const std::size_t id : evaluator_.followed()) left_ -= cost(graph_.node(static_cast<int>(id)));
+    return out;
   };
   double a = from, b = to, off_a = values(target_.id)[element] - due, off_b = off(b);
   for (int step = 0; step < kSteps && left_ > 0; ++step) {
@@ -130,6 +131,14 @@ std::vector<std::pair<int, FormulaChanges::Values>> FormulaChanges::with_number(
 
 void FormulaChanges::try_number(const Site& site, Way way, double number) {
   constexpr double kNear = 1.0 / 128;  // of a known number, which then has to explain as well
+  // A number that changes little looks like a constant or an intermediate in fewer bits.
+  constexpr double kLeast = 1.0 / 64;
+  if (way == Way::factor && std::fabs(number - 1) < kLeast) return;
+  if (way == Way::addend) {
+    double size = 0;
+    for (const double v : values(site.id)) size += std::fabs(v) / static_cast<double>(values(site.id).size());
+    if (std::fabs(number) < kLeast * size) return;
+  }
   const std::string what = site.user < 0 ? text(site.id) : fmt::format("{} in {}", text(site.id), text(site.user));
   const auto say = [&](double value, const std::string& words, double freedom) {
     static constexpr const char* kWords[] = {"with a factor of {0} on {1}", "with {0} added to {1}",
@@ -176,7 +185,7 @@ void FormulaChanges::numbers() {
       for (const std::size_t element : elements) {
         if (!going_ || left_ <= 0) return;
         const bool clips = way == Way::most || way == Way::least;
-        if (clips && !each) continue;
+        if ((clips && !each) || (way == Way::factor && written_->one_factor)) continue;
         const double here = clips ? values(site.id)[element] : 0, step = 0.125 * std::max(std::fabs(here), 0x1p-10);
         const double from = clips                ? here
                             : way == Way::factor ? 1

@@ -39,9 +39,9 @@ void cut_loops(std::int64_t n, See see) {
         fmt::format("without the last of each {}: off by one, as of a window that is one short", d));
     see(kept([&](std::int64_t k) { return k % d != 0; }), fmt::format("without the first of each {}: off by one", d));
     see(kept([&](std::int64_t k) { return k / run != d - 1; }),
-        fmt::format("without the last {} of {}, the last part of {}", run, n, d));
+        fmt::format("without the last {} of {}, the last part of {}, which is lost", run, n, d));
     see(kept([&](std::int64_t k) { return k / run != 0; }),
-        fmt::format("without the first {} of {}, the first part of {}", run, n, d));
+        fmt::format("without the first {} of {}, the first part of {}, which is lost", run, n, d));
     see(kept([&](std::int64_t k) { return k / run == 0; }),
         fmt::format("with only the first {} of {}, the first part of {}: the others are lost", run, n, d));
     if (d > 3)
@@ -174,10 +174,8 @@ void FormulaChanges::padded_terms(int id) {
       out[static_cast<std::size_t>(i)] +=
           static_cast<double>(added) * padding[static_cast<std::size_t>(i / a.inner * a.n * a.inner + i % a.inner)];
     with(id, std::move(out),
-         of_terms(
-             fmt::format("with {} further terms in the sum of {}, as of rows that are padded with zeros to a multiple "
-                         "of {}",
-                         added, text(node.args[0]), to)));
+         of_terms(fmt::format("with {} further terms in the sum of {}, as of rows that are padded with zeros to {}",
+                              added, text(node.args[0]), n + added)));
   }
 }
 

@@ -70,7 +70,7 @@ void FormulaChanges::run_further() {
 }
 
 void FormulaChanges::afresh() {
-  if (left_ >= 0) return;
+  if (left_ > 0) return;
   going_ = true;
   left_ = most_;
 }
@@ -95,12 +95,15 @@ FormulaChanges::Values FormulaChanges::spread(const Node& node, std::size_t k) {
 
 void FormulaChanges::all_with(std::vector<std::pair<int, Values>> others, const Change& change) {
   if (!going_ || !wanted(change.words)) return;
-  left_ -= cost_;
-  if (left_ < 0) {
+  if (left_ <= 0) {
+    left_ = -1;
     going_ = false;
     return;
   }
-  going_ = see_(change, evaluator_.value_if(std::move(others), target_));
+  const Values& changed = evaluator_.value_if(std::move(others), target_);
+  left_ -= graph_.node(target_.id).shape.count();
+  for (const std::size_t id : evaluator_.followed()) left_ -= cost(graph_.node(static_cast<int>(id)));
+  going_ = see_(change, changed);
 }
 
 void FormulaChanges::change(int id) {

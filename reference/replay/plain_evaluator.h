@@ -96,6 +96,9 @@ class PlainEvaluator {
     return out;
   }
 
+  /// What the last value_if() evaluated besides the nodes that it was given.
+  const std::vector<std::size_t>& followed() const { return follow_; }
+
   /// Values of a node if its k-th argument had these there; whatever else follows from that argument keeps its own.
   Values value_if_argument(int id, std::size_t k, Values values) {
     const Node& node = graph_.node(id);
