@@ -229,12 +229,12 @@ Scores score(const std::vector<Trial>& trials) {
     }
     if (specimen.correct()) {
       out.clean.add(trial);
-      if (specimen.unseen()) out.clean_unseen.add(trial);
+      if (specimen.unseen) out.clean_unseen.add(trial);
       continue;
     }
     out.all.add(trial);
     out.by_class[static_cast<std::size_t>(specimen.defect_class)].add(trial);
-    if (specimen.unseen()) out.unseen.add(trial);
+    if (specimen.unseen) out.unseen.add(trial);
   }
   return out;
 }

@@ -272,7 +272,7 @@ void try_surrogates(const GateRule& rule, const Gated& t, GatedTensor& out) {
 void try_kernels(const OpDef& op, const GateRule& rule, GatedCase& at, std::vector<GatedKernel>& kernels) {
   std::size_t k = 0;
   for (const Specimen& specimen : specimens()) {
-    if (specimen.unseen() || !specimen.equivalent.empty()) continue;
+    if (specimen.unseen || !specimen.equivalent.empty()) continue;
     if (!specimen.name().starts_with(op.signature.name + ".")) continue;
     if (std::find(specimen.dtypes.begin(), specimen.dtypes.end(), at.call.storage) == specimen.dtypes.end()) continue;
     if (k == kernels.size()) kernels.push_back({specimen.name(), specimen.what, !specimen.correct()});

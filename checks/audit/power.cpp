@@ -48,7 +48,7 @@ std::optional<DetectionPower> detection_power(const OpDef& op, const std::vector
   const std::vector<OpCall> calls = of_few_seeds(op, all);
   std::vector<std::pair<const Specimen*, Dtype>> trials;
   for (const Specimen& specimen : specimens()) {
-    if (specimen.correct() || specimen.unseen() || !specimen.equivalent.empty() ||
+    if (specimen.correct() || specimen.unseen || !specimen.equivalent.empty() ||
         !specimen.name().starts_with(op.signature.name + "."))
       continue;
     for (const Dtype dtype : specimen.dtypes)

@@ -116,7 +116,7 @@ Written written_by(const OpDef& right, const LiveCall& call) {
 std::vector<const OpDef*> right_kernels(const std::string& op) {
   std::vector<const OpDef*> out{find_op(op)};
   for (const zoo::Specimen& s : zoo::specimens())
-    if (s.correct() && !s.unseen() && s.name().substr(0, s.name().find('.')) == op) out.push_back(&s.op);
+    if (s.correct() && !s.unseen && s.name().substr(0, s.name().find('.')) == op) out.push_back(&s.op);
   return out;
 }
 
@@ -213,7 +213,7 @@ std::vector<Work> kernel_works(const Options& options) {
   std::vector<Work> out;
   std::size_t number = 0;
   for (const zoo::Specimen& specimen : zoo::specimens()) {
-    if (specimen.unseen() || !specimen.equivalent.empty() || !selected(specimen.name(), options.patterns)) continue;
+    if (specimen.unseen || !specimen.equivalent.empty() || !selected(specimen.name(), options.patterns)) continue;
     if (options.quick && options.patterns.empty() && number++ % kQuickEvery != 0) continue;
     out.push_back({specimen.name(), [&specimen, quick = options.quick] {
                      std::vector<Trial> trials;

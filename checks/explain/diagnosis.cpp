@@ -124,8 +124,12 @@ namespace {
 
 /// One number is off by some factor anyway. In fp32 it is no chance if that is one that slips in formulas have.
 std::string by_a_known_factor(double factor, const WrongTensor& wrong) {
-  const std::string origin =
-      bytes(wrong.tensor.dtype) < 4 || std::ssize(wrong.got) > 1 ? "" : factor_origin(factor, wrong);
+  if (bytes(wrong.tensor.dtype) < 4 || std::ssize(wrong.got) > 1) return "";
+  // Halves, doubles and the other sign are slips without an origin.
+  const double power = std::copysign(std::exp2(std::round(std::log2(std::fabs(factor)))), factor);
+  if (std::fabs(std::log2(std::fabs(power))) <= 2 && power != 1 && wrong_by_factor(power, wrong))
+    return "off by a factor of " + rounded_text(power);
+  const std::string origin = factor_origin(factor, wrong);
   return origin.empty() ? "" : "off by a factor of " + rounded_text(factor) + origin;
 }
 

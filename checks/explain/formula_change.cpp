@@ -3,12 +3,15 @@
 // Which slip a wrong kernel made: the one change of a form that gives the kernel's numbers, right ones included.
 #include "checks/explain/formula_change.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
 
 #include "checks/case/case_run.h"
 #include "checks/explain/another_activation.h"
+#include "checks/explain/diagnosis.h"
 #include "checks/explain/odds.h"
 #include "reference/replay/changes.h"
 #include "src/op_call.h"
@@ -29,10 +32,13 @@ struct Agreement {
   bool narrowed = false;
   bool same_bits =
       false;  ///< all elements have the bits that the changed formula rounds to, in a storage that rounds coarsely
+  double freedom = 0;                  ///< of a change that is one of many: bits that it has to show besides
+  std::int64_t moved = 0, fewest = 0;  ///< elements that it brings nearer, and how many of them it takes
   /// There are few intermediates to choose from. Numbers that agree to the last bit tell more than their size shows in
   /// short formats.
   bool convincing() const {
     if (outside < 0.9 || all < 0.95) return false;
+    if (freedom > 0) return outside >= 0.95 && bits >= 10 + freedom && moved >= fewest;
     return bits >= (narrowed || (outside == 1 && all == 1) ? 8 : 16) || to_the_last_bit();
   }
   /// A slip of another kind would not spare just the elements that this one does, and give the others the same bits.
@@ -40,7 +46,10 @@ struct Agreement {
   /// Nothing that is yet to be tried fits better.
   bool perfect() const { return convincing() && outside == 1 && all == 1 && bits >= 16; }
   bool better_than(const Agreement& other) const {
-    return outside + all + std::min(bits, 16.0) / 16 > other.outside + other.all + std::min(other.bits, 16.0) / 16;
+    // A change with more of choice has to explain more than chance might.
+    const double dearer = freedom > other.freedom && other.outside > 0 ? 0.02 : 0;
+    return outside + all + std::min(bits, 16.0) / 16 >
+           other.outside + other.all + std::min(other.bits, 16.0) / 16 + dearer;
   }
 };
 
@@ -58,7 +67,9 @@ class Tolerance {
     const auto quarter =
         shares.begin() + static_cast<std::ptrdiff_t>(shares.size() / 4);  // little of it is cancellation
     std::nth_element(shares.begin(), quarter, shares.end());
-    share_ = std::min(*quarter, 0x1p-4);
+    // A changed formula rounds where the declared one may be exact: 8 of its roundings.
+    const double computed = 8 * (interval.dtype == Dtype::fp64 ? kFp64 : kFp32).unit_roundoff();
+    share_ = std::clamp(*quarter, computed, 0x1p-4);
   }
   double at(std::size_t i, double got) const {
     return 2 * std::max(interval_.radius[i], share_ * std::fabs(got)) + spacing_at(storage_, got);
@@ -75,8 +86,19 @@ class Tolerance {
   double share_ = 0;  ///< relative radius of an element that does not cancel
 };
 
-Agreement agreement(const Tolerance& tolerance, const WrongTensor& wrong, std::vector<double> changed) {
+/// `freedom`: of the change. Where it is large, right elements must not count for being rounded, as both formulas are.
+Agreement agreement(const Tolerance& tolerance, const WrongTensor& wrong, std::vector<double> changed,
+                    double freedom = 0) {
   Agreement out;
+  out.freedom = freedom;
+  out.fewest = std::min<std::int64_t>(4, (std::ssize(wrong.got) + 1) / 2);
+  std::size_t far = 0;  // most changes are plainly none, before they are rounded
+  for (const std::int64_t at : wrong.comparison.outside) {
+    const auto i = static_cast<std::size_t>(at);
+    const double off = std::fabs(wrong.got[i] - changed[i]);
+    far += std::isfinite(off) && off > 2 * tolerance.at(i, wrong.got[i]);
+    if (10 * far > wrong.comparison.outside.size()) return out;
+  }
   round_values(format(wrong.interval.dtype), RoundingMode{}, changed, changed);
   std::size_t missed = 0, admitted = 0;
   for (const std::int64_t at : wrong.comparison.outside) {
@@ -91,13 +113,18 @@ Agreement agreement(const Tolerance& tolerance, const WrongTensor& wrong, std::v
   std::vector<double> declared(wrong.interval.value.begin(), wrong.interval.value.end());
   round_values(format(wrong.interval.dtype), RoundingMode{}, declared, declared);
   out.same_bits = bytes(wrong.interval.dtype) < 4;
+  const double precision = format(wrong.interval.dtype).precision;
   for (std::size_t i = 0; i < wrong.got.size(); ++i) {
     out.same_bits &= wrong.got[i] == changed[i];
     if (changed[i] != declared[i]) ++out.telling;
     out.all += tolerance.agrees(i, wrong.got[i], changed[i]);
-    const double before = std::fabs(wrong.got[i] - wrong.interval.value[i]),
+    const double before = std::fabs(wrong.got[i] - (freedom > 0 ? declared[i] : wrong.interval.value[i])),
                  after = std::fabs(wrong.got[i] - changed[i]), blur = tolerance.at(i, wrong.got[i]) / 8;
-    if (std::isfinite(before) && std::isfinite(after)) out.bits += std::log2((before + blur) / (after + blur));
+    if (!std::isfinite(before) || !std::isfinite(after)) continue;
+    const double bits = std::log2((before + blur) / (after + blur));
+    // Zero is what many changes leave, and no number is known to more bits than it has.
+    out.bits += freedom > 0 ? std::min(bits, changed[i] == 0 ? 2.0 : precision) : bits;
+    out.moved += bits > 1;
   }
   out.all /= static_cast<double>(wrong.got.size());
   return out;
@@ -190,12 +217,13 @@ class BestChange {
 
   const Replayed& found() const { return found_; }
   bool perfect() const { return best_.perfect(); }
+  double room(std::size_t i) const { return tolerance_.at(i, wrong_.got[i]); }
   bool alike(const std::vector<double>& values) const { return agreement(tolerance_, wrong_, values).convincing(); }
 
   /// False once nothing that is yet to be tried fits better.
   bool take(const reference::Recording& recording, const reference::Change& change,
             const std::vector<double>& changed) {
-    Agreement seen = agreement(tolerance_, wrong_, changed);
+    Agreement seen = agreement(tolerance_, wrong_, changed, change.freedom);
     seen.narrowed = change.narrowed != nullptr;
     if (change.exact && !(seen.outside == 1 && seen.all == 1)) return true;
     // One wrong number among right ones is no rounding of all.
@@ -243,6 +271,25 @@ reference::NodeNames names_in(const reference::Recording& recording, const CaseR
   return out;
 }
 
+/// Numbers that a kernel of such a call might take for another one, with their names.
+std::vector<std::pair<double, std::string>> known_numbers(const CaseRun& run) {
+  std::vector<std::pair<double, std::string>> out{{0.5, "1/2"}, {2, "2"}, {-1, "-1"}, {-2, "-2"}, {1, "1"}};
+  for (const auto& [name, value] : run.call.attributes.all())
+    if (const double* const number = std::get_if<double>(&value); number != nullptr && *number != 0) {
+      out.emplace_back(*number, fmt::format("{} {}", name, number_text(*number)));
+      out.emplace_back(1 / *number, fmt::format("1/{0} (1/{1})", name, number_text(*number)));
+    }
+  for (const auto& [name, extent] : run.call.dims) {
+    const auto n = static_cast<double>(extent);
+    if (extent < 2) continue;
+    out.emplace_back(n, fmt::format("the extent {} of {}", extent, name));
+    out.emplace_back(1 / n, fmt::format("1/{} (the extent of {})", extent, name));
+    out.emplace_back(std::sqrt(n), fmt::format("sqrt({}) (the extent of {})", extent, name));
+    out.emplace_back(1 / std::sqrt(n), fmt::format("1/sqrt({}) (the extent of {})", extent, name));
+  }
+  return out;
+}
+
 /// Words if the tensor has the values of another one of its launch: two were exchanged.
 std::string another_tensor(const WrongTensor& wrong, Pass pass, const BestChange& best) {
   CaseReference& forms = wrong.run.reference;
@@ -255,21 +302,37 @@ std::string another_tensor(const WrongTensor& wrong, Pass pass, const BestChange
 }
 
 /// Tries the changes of each form, from what a pass starts with.
-void try_changes(const WrongTensor& wrong, Pass pass, const std::string& only, BestChange& best) {
+template <class ForEach>
+void try_each_form(const WrongTensor& wrong, Pass pass, BestChange& best, ForEach for_each) {
   CaseReference& forms = wrong.run.reference;
   for (const std::size_t form : forms.forms()) {
     const reference::Recording& recording = forms.recording(form);
-    const Leaves leaves = forms.leaves(form, pass);
     const reference::Expr target = target_in(recording, wrong);
     if (!target.defined()) continue;
-    reference::for_each_change(
-        *recording.graph, leaves, target, names_in(recording, wrong.run), kMost,
-        [&](const reference::Change& change, const std::vector<double>& changed) {
-          return best.take(recording, change, changed);
-        },
-        only);
+    for_each(*recording.graph, forms.leaves(form, pass), target, names_in(recording, wrong.run),
+             [&](const reference::Change& change, const std::vector<double>& changed) {
+               return best.take(recording, change, changed);
+             });
     if (best.perfect()) break;
   }
+}
+
+void try_changes(const WrongTensor& wrong, Pass pass, const std::string& only, BestChange& best) {
+  try_each_form(wrong, pass, best,
+                [&](const reference::Graph& graph, const Leaves& leaves, reference::Expr target,
+                    const reference::NodeNames& names,
+                    const auto& see) { reference::for_each_change(graph, leaves, target, names, kMost, see, only); });
+}
+
+void try_further_changes(const WrongTensor& wrong, Pass pass, BestChange& best) {
+  const reference::WrittenNumbers written{wrong.got, wrong.comparison.outside,
+                                          [&](std::size_t i) { return best.room(i); }, known_numbers(wrong.run),
+                                          off_by_one_factor(wrong)};
+  try_each_form(wrong, pass, best,
+                [&](const reference::Graph& graph, const Leaves& leaves, reference::Expr target,
+                    const reference::NodeNames& names, const auto& see) {
+                  reference::for_each_further_change(graph, leaves, target, names, kMost, written, see);
+                });
 }
 
 bool has_saved(CaseReference& forms) {
@@ -279,10 +342,17 @@ bool has_saved(CaseReference& forms) {
 
 }  // namespace
 
+namespace {
+
+bool may_be_changed(const WrongTensor& wrong) {
+  return wrong.pass != Pass::jvp && wrong.tensor.shape.count() <= kLargestExplained &&
+         !wrong.run.accumulates(wrong.tensor.name);
+}
+
+}  // namespace
+
 Replayed explained_by_change(const WrongTensor& wrong, const std::string& only) {
-  if (wrong.pass == Pass::jvp || wrong.tensor.shape.count() > kLargestExplained ||
-      wrong.run.accumulates(wrong.tensor.name))
-    return {};
+  if (!may_be_changed(wrong)) return {};
   BestChange best(wrong);
   const Pass pass = wrong.pass == Pass::forward ? wrong.pass : Pass::backward;
   if (only.empty())
@@ -297,6 +367,16 @@ Replayed explained_by_change(const WrongTensor& wrong, const std::string& only) 
   const std::string activation =
       another_activation(wrong, [&](const std::vector<double>& values) { return best.alike(values); });
   return activation.empty() ? best.found() : Replayed{Replayed::Kind::changed_formula, activation};
+}
+
+std::string explained_by_further_change(const WrongTensor& wrong) {
+  if (!may_be_changed(wrong) || all_zero(wrong.got)) return "";
+  BestChange best(wrong);
+  const Pass pass = wrong.pass == Pass::forward ? wrong.pass : Pass::backward;
+  try_further_changes(wrong, pass, best);
+  if (pass == Pass::backward && !best.perfect() && has_saved(wrong.run.reference))
+    try_further_changes(wrong, Pass::backward_at_saved, best);
+  return best.found().words;
 }
 
 }  // namespace ampcheck::checks

@@ -14,6 +14,10 @@ namespace ampcheck::checks {
 /// change than that of these words is tried.
 Replayed explained_by_change(const WrongTensor& wrong, const std::string& only = "");
 
+/// Words if the tensor is what a change gives that no list of slips has: every operand exchanged for every other one,
+/// every function for every other one, other places, a factor or addend found from the numbers; empty otherwise.
+std::string explained_by_further_change(const WrongTensor& wrong);
+
 /// Words if the wrong elements are right for a kernel that flushes subnormals, which the contract does not allow; empty
 /// otherwise.
 std::string explained_by_flushing(const WrongTensor& wrong);

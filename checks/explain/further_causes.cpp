@@ -202,13 +202,16 @@ std::string further_cause(const WrongTensor& wrong, Notes& notes, CheckResult& c
   const Standing standing(wrong);
   const bool in_fp64 = wrong.run.call.storage == Dtype::fp64;  // replays compute in fp32: they explain nothing there
   if (in_fp64) {
-    for (const auto& hypothesis : {right_for_another_call, transposed, zero_where, outer_product, data_condition})
+    for (const auto& hypothesis :
+         {right_for_another_call, transposed, explained_by_further_change, zero_where, outer_product, data_condition})
       if (const std::string words = hypothesis(wrong); !words.empty()) return words;
     return "";
   }
   for (const auto& hypothesis : {unstable_algebra, right_for_another_call})
     if (const std::string words = hypothesis(standing.rows()); !words.empty()) return words;
-  for (const auto& hypothesis : {transposed, zero_where, outer_product})
+  if (const std::string words = transposed(wrong); !words.empty()) return words;
+  if (const std::string words = explained_by_further_change(standing.rows()); !words.empty()) return words;
+  for (const auto& hypothesis : {zero_where, outer_product})
     if (const std::string words = hypothesis(wrong); !words.empty()) return words;
   if (const std::string words = fast_function(standing, notes, check); !words.empty()) return words;
   if (const std::string words = data_condition(wrong); !words.empty()) return words;
@@ -230,7 +233,9 @@ std::string cause_of_non_finite(const WrongTensor& whole) {
   const Replayed changed = explained_by_change(wrong);
   if (changed.kind != Replayed::Kind::none) return changed.words;
   const std::string dropped = dropped_terms(wrong);
-  return dropped.empty() ? unstable_algebra(wrong) : dropped;
+  if (!dropped.empty()) return dropped;
+  const std::string unstable = unstable_algebra(wrong);
+  return unstable.empty() ? explained_by_further_change(wrong) : unstable;
 }
 
 /// By the code of a check; it may become another one.
@@ -300,6 +305,23 @@ void explain_further(CaseRun& run, const std::vector<Subject>& subjects, Pass pa
   for (std::size_t k = 0; k < checks.size(); ++k) explain_one(run, subjects[k], pass, notes, checks[k]);
 }
 
+namespace {
+
+/// One number may be wrong for any reason: what is said of another tensor of the launch is likely its reason too.
+void quote_for_single_numbers(std::vector<CheckResult>& checks) {
+  const auto says_why = [](const CheckResult& check) {
+    return is_wrong_number(check.code) && !check.id.at_saved && check.compared > 1 &&
+           (names_a_cause(check) || check.cause.starts_with("off by a constant factor"));
+  };
+  for (CheckResult& single : checks) {
+    if (!is_wrong_number(single.code) || single.compared != 1 || single.id.probe > 0 || !single.cause.empty()) continue;
+    const auto other = std::ranges::find_if(checks, says_why);
+    if (other != checks.end()) single.cause = fmt::format("{} (as '{}' shows)", other->cause, other->id.tensor);
+  }
+}
+
+}  // namespace
+
 void quote_causes(std::vector<CheckResult>& checks) {
   for (CheckResult& broken : checks) {
     // Of a probe's values no other check is asked.
@@ -309,6 +331,7 @@ void quote_causes(std::vector<CheckResult>& checks) {
     });
     if (values != checks.end()) broken.cause += "; its values: " + values->cause;
   }
+  quote_for_single_numbers(checks);
 }
 
 }  // namespace ampcheck::checks

@@ -32,6 +32,10 @@ enum class Twist {
   no_shift,
   scale_without_root,
   soft_mask,
+  value_of_before,
+  lse_of_next,
+  only_before,
+  dv_scaled,
 };
 
 struct Style {
@@ -57,7 +61,12 @@ struct Head {
   bool sees(std::int64_t query, std::int64_t key) const {
     if (style.twist == Twist::keys_of_16 && t > 16 && key >= t / 16 * 16) return false;
     if (!causal || style.twist == Twist::soft_mask) return true;
+    if (style.twist == Twist::only_before) return key < query || key == 0;
     return style.twist == Twist::mask_off_by_one ? key <= query + 1 : key <= query;
+  }
+  /// The row of v that belongs to a key.
+  std::int64_t value_row(std::int64_t key) const {
+    return style.twist == Twist::value_of_before ? std::max<std::int64_t>(key - 1, 0) : key;
   }
   float score(std::int64_t query, std::int64_t key) const {
     const bool scaled = style.twist == Twist::scaled_queries;
@@ -106,7 +115,7 @@ float attend(const Head& h, std::int64_t query, Values& o) {
   l = total(h.style.sum, static_cast<std::int64_t>(p.size()), [&](std::int64_t j) { return Term{p[index_of(j)]}; });
   for (std::int64_t i = 0; i < h.e; ++i)
     o[h.at(query, i)] = total(h.style.sum, static_cast<std::int64_t>(p.size()), [&](std::int64_t j) {
-      return Term{p[index_of(j)] / l, h.v[h.at(keys[index_of(j)], i)]};
+      return Term{p[index_of(j)] / l, h.v[h.at(h.value_row(keys[index_of(j)]), i)]};
     });
   return shift + std::log(l);
 }
@@ -129,7 +138,8 @@ void differentiate(const Head& h, const Values& g, const Values& o, const Values
     const auto n = static_cast<std::int64_t>(keys.size());
     Values p(keys.size()), dp(keys.size());
     for (std::size_t j = 0; j < keys.size(); ++j) {
-      p[j] = std::exp(h.score(query, keys[j]) - lse[first_lse + index_of(query)]);
+      const std::int64_t own = twist == Twist::lse_of_next ? std::min(query + 1, h.t - 1) : query;
+      p[j] = std::exp(h.score(query, keys[j]) - lse[first_lse + index_of(own)]);
       if (twist == Twist::p_in_storage) p[j] = rounded(dtype, p[j]);
       dp[j] = total(h.style.sum, h.e, [&](std::int64_t i) { return Term{g[h.at(query, i)], h.v[h.at(keys[j], i)]}; });
     }
@@ -158,7 +168,7 @@ void differentiate(const Head& h, const Values& g, const Values& o, const Values
   }
   for (std::size_t i = 0; i < dk.size(); ++i) {
     out.dk[h.base + i] = h.style.sum(dk[i]) * (twist == Twist::scale_missing_in_dk ? 1.0f : h.scale());
-    out.dv[h.base + i] = h.style.sum(dv[i]);
+    out.dv[h.base + i] = h.style.sum(dv[i]) * (twist == Twist::dv_scaled ? h.scale() : 1.0f);
   }
 }
 
@@ -246,6 +256,13 @@ std::vector<Specimen> attention_specimens() {
         attention({Twist::scale_without_root})},
        {"soft_mask", 32, "future keys lose 10 of their score, and stay", "causal, scores that differ by more", V::bug,
         "mask|leak|future|triangle", attention({Twist::soft_mask}), kAllTypes, V::structural},
+       {"value_of_before", 14, "a key meets the value of the key before it", "more than one key", V::bug,
+        "previous|shift|another row|index|off by one", attention({Twist::value_of_before}), kAllTypes, V::structural},
+       {"lse_of_next", 17, "backward takes the logarithm of the next query", "more than one query", V::bug,
+        "another row|next|shift|index|off by one", attention({Twist::lse_of_next}), kAllTypes, V::structural},
+       {"only_before", 14, "a query does not see its own key", "causal", V::bug, "mask|off by one",
+        attention({Twist::only_before})},
+       {"dv_scaled", 1, "dv with 1/sqrt(E)", "E other than 1", V::bug, "factor", attention({Twist::dv_scaled})},
        {"race", 38, "a missing barrier: every third sum loses a term", "repeats", V::structural, "repeats differ",
         attention({.sum = racing}), kAllTypes, V::bug}},
       {{"flash", "blocks of keys with a running maximum, delta = sum do o", attention({Twist::flash}),

@@ -34,6 +34,10 @@ enum class Twist {
   momentum_exchanged,
   groups_interleaved,
   half_of_images,
+  dx_without_inverse,
+  weight_squared,
+  running_mean_replaced,
+  bias_of_group,
 };
 
 struct Style {
@@ -113,7 +117,9 @@ struct ChannelNorm {
         const std::int64_t k = at.at(line, i);
         float v = (x[index_of(k)] - s.mean) * s.inv;
         if (!weight.empty()) v *= weight[parameter(at, k)];
-        y[index_of(k)] = bias.empty() ? v : v + bias[index_of(at.channel(k))];
+        if (!weight.empty() && style.twist == Twist::weight_squared) v *= weight[parameter(at, k)];
+        const std::int64_t shift = style.twist == Twist::bias_of_group ? line % at.groups : at.channel(k);
+        y[index_of(k)] = bias.empty() ? v : v + bias[index_of(shift)];
       }
       means.push_back(style.twist == Twist::stats_in_bf16 ? bf16(s.mean) : s.mean);
       invs.push_back(style.twist == Twist::stats_in_bf16 ? bf16(s.inv) : s.inv);
@@ -145,7 +151,9 @@ struct ChannelNorm {
     const float variance = s.squares / (style.twist == Twist::running_biased ? size : size - 1);
     float moved = call.number("momentum"), kept = 1 - moved;
     if (style.twist == Twist::momentum_exchanged) std::swap(moved, kept);
-    means.push_back(kept * call.in("running_mean")[index_of(line)] + moved * s.mean);
+    means.push_back(style.twist == Twist::running_mean_replaced
+                        ? s.mean
+                        : kept * call.in("running_mean")[index_of(line)] + moved * s.mean);
     vars.push_back(kept * call.in("running_var")[index_of(line)] + moved * variance);
   }
 
@@ -174,7 +182,8 @@ struct ChannelNorm {
                                                                return Term{g(i), normal(i)};
                                                              }) / size;
       for (std::int64_t i = 0; i < at.length(); ++i)
-        dx[index_of(at.at(line, i))] = s.inv * (g(i) - mean_g - normal(i) * mean_gn);
+        dx[index_of(at.at(line, i))] =
+            (style.twist == Twist::dx_without_inverse ? 1.0f : s.inv) * (g(i) - mean_g - normal(i) * mean_gn);
       for (std::int64_t i = 0; i < at.length(); ++i) {
         const std::int64_t k = at.at(line, i);
         if (style.twist == Twist::first_image && k >= at.channels * at.places) continue;
@@ -227,6 +236,10 @@ void add_group_norm(std::vector<Specimen>& out) {
         "axis|lost|image|tail|zero", group({Twist::first_image}), kAllTypes, V::structural},
        {"dweight_in_bf16", 23, "parameter gradients accumulated in bf16", "any", V::precision_contract,
         "accumulates in bf16", group({.columns = in_bf16})},
+       {"dx_without_inverse", 1, "dx without its factor inv_std", "any", V::bug, "factor|inv_std",
+        group({Twist::dx_without_inverse})},
+       {"bias_of_group", 8, "the bias of channel g for all of group g", "more than one channel a group", V::bug,
+        "bias|another|index|channel", group({Twist::bias_of_group})},
        {"groups_interleaved", 8, "channel c is of group c mod G", "more than one group", V::bug,
         "axis|groups|transpos|another|attribute", group({Twist::groups_interleaved}), kAllTypes, V::structural},
        {"dense_cotangent", 18, "dy is read as if row-major", "strided dy", V::structural, "strided",
@@ -256,6 +269,10 @@ void add_batch_norm(std::vector<Specimen>& out) {
         "variance|cancel|one pass", batch({Twist::one_pass}), kNotBf16, V::precision_contract},
        {"dweight_of_first_image", 8, "parameter gradients of the first image alone", "more than one image", V::bug,
         "axis|lost|image|tail|zero", batch({Twist::first_image}), kAllTypes, V::structural},
+       {"weight_squared", 7, "y with the weight applied twice", "any weight", V::bug, "weight|twice|factor|square",
+        batch({Twist::weight_squared})},
+       {"running_mean_replaced", 45, "the running mean is that of the batch", "momentum below 1", V::bug,
+        "momentum|term|factor|attribute|without", batch({Twist::running_mean_replaced})},
        {"half_of_images", 11, "statistics of the first half of the images", "more than one image", V::bug,
         "half|lost|axis|image|tail|block", batch({Twist::half_of_images}), kAllTypes, V::structural},
        {"clobbers_running_mean", 21, "writes into running_mean", "any", V::structural, "changes its inputs",

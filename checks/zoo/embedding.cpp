@@ -22,7 +22,8 @@ enum class Twist {
   atomics,
   index_of_8_bits,
   one_based,
-  by_frequency
+  by_frequency,
+  gradient_to_next
 };
 
 struct Style {
@@ -57,7 +58,8 @@ void backward(const Call& call, const Style& style) {
     const std::size_t n = style.twist == Twist::reversed ? index.size() - 1 - k : k;
     if (index[n] == padding && style.twist != Twist::padding_counts) continue;
     for (std::int64_t i = 0; i < d; ++i) {
-      Terms& list = terms[index_of(index[n] * d + i)];
+      const std::int64_t rows = call.shape("weight")[0], to = style.twist == Twist::gradient_to_next ? 1 : 0;
+      Terms& list = terms[index_of(std::min(index[n] + to, rows - 1) * d + i)];
       if (style.twist == Twist::duplicates_lost) list.clear();
       if (style.twist != Twist::off_by_one || n + 1 < index.size()) list.push_back({dy[n * index_of(d) + index_of(i)]});
     }
@@ -108,6 +110,8 @@ std::vector<Specimen> embedding_specimens() {
         embedding({Twist::one_based}), kAllTypes, V::structural},
        {"by_frequency", 42, "dweight is divided by how often the index occurs", "equal indices", V::bug,
         "factor|count|accumulate|frequen", embedding({Twist::by_frequency}), kAllTypes, V::structural},
+       {"gradient_to_next", 34, "the gradient goes to the row after the one that was read", "any", V::bug,
+        "another row|index|shift|accumulate", embedding({Twist::gradient_to_next}), kAllTypes, V::structural},
        {"unwritten_row", 15, "the last row of y is not written", "any", V::structural, "output buffer held|unwritten",
         embedding({.slip = {Io::drop_last_row, "y"}})},
        {"dense_weight", 19, "weight is read as if row-major", "strided weight", V::structural, "strided",

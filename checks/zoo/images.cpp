@@ -30,6 +30,8 @@ enum class Twist {
   no_bias_no_dweight,
   window_one_short,
   turned_weight,
+  average,
+  replicated,
 };
 
 struct Style {
@@ -90,6 +92,19 @@ std::int64_t winner(const Values& x, const Extents& e, std::int64_t kernel, std:
   return best;
 }
 
+/// Over the cells of a window that are inside.
+float average(const Values& x, const Extents& e, std::int64_t kernel, std::int64_t plane, std::int64_t i,
+              std::int64_t j) {
+  float s = 0, count = 0;
+  for (std::int64_t k = 0; k < kernel * kernel; ++k) {
+    const std::int64_t a = i * e.stride - e.padding + k / kernel, b = j * e.stride - e.padding + k % kernel;
+    if (a < 0 || a >= e.h || b < 0 || b >= e.w) continue;
+    s += x[index_of((plane * e.h + a) * e.w + b)];
+    ++count;
+  }
+  return s / count;
+}
+
 Kernel pool(Style style) {
   const auto forward = [style](const Call& call) {
     const Extents e = pool_extents(call, "y");
@@ -100,7 +115,9 @@ Kernel pool(Style style) {
       for (std::int64_t i = 0; i < e.oh; ++i)
         for (std::int64_t j = 0; j < e.ow; ++j) {
           const bool turned = style.twist == Twist::exchanged_axes && e.oh == e.ow;
-          winner(x, e, call.integer("kernel"), plane, turned ? j : i, turned ? i : j, style, y[at++]);
+          float& v = y[at++];
+          winner(x, e, call.integer("kernel"), plane, turned ? j : i, turned ? i : j, style, v);
+          if (style.twist == Twist::average) v = average(x, e, call.integer("kernel"), plane, i, j);
         }
     call.out("y", y);
   };
@@ -135,7 +152,7 @@ Kernel pool(Style style) {
 
 // ---- conv2d ----
 
-/// Calls visit(weight index, x index or -1 outside) for each tap of output (image, o, i, j).
+/// Calls visit(weight index, x index or -1 outside, channel, nearest x index) for each tap of output (image, o, i, j).
 template <class F>
 void taps(const Extents& e, const Shape& weight, std::int64_t image, std::int64_t o, std::int64_t i, std::int64_t j,
           F visit) {
@@ -144,8 +161,13 @@ void taps(const Extents& e, const Shape& weight, std::int64_t image, std::int64_
       for (std::int64_t s = 0; s < weight[3]; ++s) {
         const std::int64_t a = i * e.stride - e.padding + r, b = j * e.stride - e.padding + s;
         const bool inside = a >= 0 && a < e.h && b >= 0 && b < e.w;
+        const bool any = e.h > 0 && e.w > 0;
+        const std::int64_t nearest =
+            any ? static_cast<std::int64_t>(
+                      e.in(image, c, std::clamp<std::int64_t>(a, 0, e.h - 1), std::clamp<std::int64_t>(b, 0, e.w - 1)))
+                : 0;
         visit(((o * weight[1] + c) * weight[2] + r) * weight[3] + s,
-              inside ? static_cast<std::int64_t>(e.in(image, c, a, b)) : -1, c);
+              inside ? static_cast<std::int64_t>(e.in(image, c, a, b)) : -1, c, nearest);
       }
 }
 
@@ -164,7 +186,8 @@ void conv_forward(const Style& style, const Call& call) {
       for (std::int64_t i = 0; i < e.oh; ++i)
         for (std::int64_t j = 0; j < e.ow; ++j) {
           terms.clear();
-          taps(e, shape, image, o, i, j, [&](std::int64_t k, std::int64_t at, std::int64_t c) {
+          taps(e, shape, image, o, i, j, [&](std::int64_t k, std::int64_t at, std::int64_t c, std::int64_t nearest) {
+            if (style.twist == Twist::replicated) at = nearest;
             if (style.twist == Twist::channel_tail && shape[1] > 4 && c >= shape[1] / 4 * 4) return;
             if (style.twist == Twist::turned_weight) k = k / tap_count * tap_count + tap_count - 1 - k % tap_count;
             terms.push_back({w[index_of(k)], at < 0 ? border : x[index_of(at)]});
@@ -189,7 +212,7 @@ void conv_backward(const Style& style, const Call& call) {
         for (std::int64_t j = 0; j < e.ow; ++j, ++at_y) {
           const float v = g[at_y];
           if (style.twist != Twist::bias_of_first_image || image == 0) db[index_of(o)].push_back({v});
-          taps(e, shape, image, o, i, j, [&](std::int64_t k, std::int64_t at, std::int64_t) {
+          taps(e, shape, image, o, i, j, [&](std::int64_t k, std::int64_t at, std::int64_t, std::int64_t) {
             const std::int64_t turned = k / tap_count * tap_count + tap_count - 1 - k % tap_count;
             if (at >= 0 && style.twist == Twist::overlap_overwrites) dx[index_of(at)].clear();
             if (at >= 0) dx[index_of(at)].push_back({v, w[index_of(style.twist == Twist::flipped ? turned : k)]});
@@ -238,6 +261,8 @@ std::vector<Specimen> image_specimens() {
         pool({.slip = {Io::read_dense, "x"}})},
        {"window_one_short", 14, "the last column of each window is not read", "kernel above 1", V::bug,
         "tail|last|window|attribute|kernel|off by one", pool({Twist::window_one_short}), kAllTypes, V::structural},
+       {"average", 30, "the average of each window", "kernel above 1", V::bug, "mean|average|another|maximum",
+        pool({Twist::average})},
        {"unwritten_row", 15, "the last row of dx is not written", "any", V::structural, "output buffer held|unwritten",
         pool({.slip = {Io::drop_last_row, "dx"}})}},
       {{"plain", "as written", pool({})},
@@ -251,6 +276,8 @@ std::vector<Specimen> image_specimens() {
         "transpos|flip|revers|turn|another", conv({Twist::turned_weight})},
        {"halo_counts", 44, "cells outside count as 1", "padding", V::bug, "padding|border|halo",
         conv({Twist::halo_counts}), kAllTypes, V::structural},
+       {"replicated", 44, "cells outside are as their nearest neighbour inside", "padding", V::bug,
+        "padding|border|halo|inside", conv({Twist::replicated}), kAllTypes, V::structural},
        {"stride_in_dweight", 45, "dweight meets x a cell too early if strided", "stride above 1", V::bug,
         "attribute|stride|shift", conv({Twist::stride_ignored}), kAllTypes, V::structural},
        {"dbias_of_first_image", 8, "dbias sums over the first image only", "more than one image", V::bug,

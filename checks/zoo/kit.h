@@ -224,6 +224,8 @@ std::vector<Specimen> embedding_specimens();
 std::vector<Specimen> further_elementwise_specimens();
 std::vector<Specimen> further_row_specimens();
 std::vector<Specimen> further_sum_specimens();
+std::vector<Specimen> slip_specimens();
+std::vector<Specimen> row_slip_specimens();
 std::vector<Specimen> unseen_elementwise_specimens();
 std::vector<Specimen> unseen_rectifier_specimens();
 std::vector<Specimen> unseen_softmax_specimens();

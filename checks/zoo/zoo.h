@@ -35,12 +35,12 @@ struct Specimen {
   std::vector<Dtype> dtypes;         ///< storage types in which the values or the memory are wrong
   std::string form;                  ///< of a correct variant: the declared form that it computes; empty: the formula
   std::string equivalent;            ///< proof that the outputs are right everywhere, where that is so; empty otherwise
+  /// Written when the rules stood, without a look at them. Of these `audit zoo` looks at the
+  /// totals alone: no rule follows from one, and no other audit runs them.
+  bool unseen = false;
 
   bool correct() const { return defect_class == 0; }
   const std::string& name() const { return op.signature.name; }
-  /// Written when the rules stood, without a look at them. Of these `audit zoo` looks at the
-  /// totals alone: no rule follows from one, and no other audit runs them.
-  bool unseen() const;
 };
 
 /// All specimens, by op; those that were written last come last. Names are unique.

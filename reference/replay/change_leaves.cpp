@@ -50,7 +50,7 @@ void FormulaChanges::leaf(int id) {
   if (node.shape.rank >= 2 && node.shape.last(0) == node.shape.last(1))
     with(id, transposed(from, node.shape), "with " + what + " transposed");
   with(id, map(from, [](double v) { return std::fabs(v); }),
-       Change{.words = "with |" + what + "| for " + what, .leaf = node.name, .nonlinear = true});
+       Change{.words = "with |" + what + "| for " + what + ": without its sign", .leaf = node.name, .nonlinear = true});
   with(id, map(from, [](double v) { return std::max(v, 0.0); }),
        Change{.words = "with max(" + what + ", 0) for " + what, .leaf = node.name, .nonlinear = true});
   with(id, map(from, [](double v) { return v * v; }),
@@ -73,8 +73,19 @@ void FormulaChanges::mask_change(int id, const Node& node) {
       const auto at = static_cast<std::int64_t>(i), neighbour = at % n - by;
       if (neighbour >= 0 && neighbour < n) out[i] = from[static_cast<std::size_t>(at - by)];
     }
-    with(id, std::move(out),
-         fmt::format("with a mask that is off by one: its edge is one column {}", by > 0 ? "later" : "earlier"));
+    Values some = out;
+    const std::string words =
+        fmt::format("with a mask that is off by one: its edge is one column {}", by > 0 ? "later" : "earlier");
+    with(id, std::move(out), words);
+    if (by > 0) continue;
+    // A mask that begins a column later hides a row whose first element alone is seen; it may keep that.
+    for (std::size_t row = 0; row < some.size(); row += static_cast<std::size_t>(n)) {
+      const auto begin = some.begin() + static_cast<std::ptrdiff_t>(row);
+      for (std::int64_t k = 0; k < n; ++k) begin[k] = k + 1 < n ? from[row + static_cast<std::size_t>(k) + 1] : 0;
+      if (std::all_of(begin, begin + n, [](double v) { return v == 0; }))
+        std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(row), n, begin);
+    }
+    with(id, std::move(some), words + ", but for rows that would see nothing");
   }
 }
 
@@ -85,10 +96,11 @@ void FormulaChanges::other_rows(int id) {
   first_matrix(id);
   for (int axis = 0; axis < node.shape.rank; ++axis) {
     if (node.shape[axis] < 2) continue;
-    const char* const whose = axis + 1 < node.shape.rank ? ": another row's" : "";
+    const char* const whose = axis + 1 < node.shape.rank ? ": another row's" : ": another element's";
     for (const int by : {1, -1})
       with(id, along(from, node.shape, axis, [by](std::int64_t i, std::int64_t n) { return (i + by + n) % n; }),
-           fmt::format("with {} of the {} index along axis {}{}", what, by > 0 ? "next" : "previous", axis, whose));
+           fmt::format("with {} of the {} index along axis {}{}, shifted by one", what, by > 0 ? "next" : "previous",
+                       axis, whose));
     with(id, along(from, node.shape, axis, [](std::int64_t, std::int64_t) { return std::int64_t{0}; }),
          fmt::format("with the first {} along axis {} for all{}", what, axis, whose));
   }

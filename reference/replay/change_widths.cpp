@@ -27,6 +27,7 @@ void FormulaChanges::narrow(int id) {
   if (!operand && !constant &&
       (node.args.empty() || given(id) || (moves_nothing(node.primitive) && node.primitive != Primitive::stored)))
     return;
+  if (node.primitive == Primitive::div) narrow_reciprocal(id, node);
   if ((node.primitive == Primitive::take && silent(graph_, node)) || node.primitive == Primitive::neg) return;
   for (const Narrow& low : narrows(operand)) {
     Values rounded = values(id);
@@ -38,6 +39,18 @@ void FormulaChanges::narrow(int id) {
                                     text(id), low.words) +
                         lost(values(id), rounded);
     with(id, std::move(rounded), Change{std::move(words), low.format, sums(id)});
+  }
+}
+
+void FormulaChanges::narrow_reciprocal(int id, const Node& node) {
+  for (const Narrow& low : narrows(false)) {
+    Values inverse = map(spread(node, 1), [](double v) { return 1 / v; });
+    const Values whole = inverse;
+    round_values(*low.format, {.rounding = low.rounding}, inverse, inverse);
+    std::string words = fmt::format("keeps 1/{} in {}", text(node.args[1]), low.words) + lost(whole, inverse);
+    const Values dividend = spread(node, 0);
+    for (std::size_t i = 0; i < inverse.size(); ++i) inverse[i] *= dividend[i];
+    with(id, std::move(inverse), Change{std::move(words), low.format, false});
   }
 }
 

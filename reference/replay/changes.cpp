@@ -13,8 +13,16 @@ namespace ampcheck::reference {
 
 FormulaChanges::FormulaChanges(const Graph& graph, const std::vector<std::pair<Expr, Values>>& leaves, Expr target,
                                const NodeNames& names, std::int64_t most,
-                               const std::function<bool(const Change&, const Values&)>& see, const std::string& only)
-    : graph_(graph), target_(target), most_(most), left_(most), see_(see), only_(only), evaluator_(graph) {
+                               const std::function<bool(const Change&, const Values&)>& see, const std::string& only,
+                               const WrittenNumbers* written)
+    : graph_(graph),
+      target_(target),
+      most_(most),
+      left_(most),
+      see_(see),
+      only_(only),
+      written_(written),
+      evaluator_(graph) {
   for (const auto& [leaf, values] : leaves) {
     evaluator_.set(leaf, values);
     given_.push_back(leaf.id);
@@ -46,14 +54,25 @@ void FormulaChanges::run() {
     if (needed_[id]) change(static_cast<int>(id));
   if (going_) shares_together();
   if (going_) whole_factors();
-  if (left_ < 0) {
-    going_ = true;
-    left_ = most_;  // the other kind may still be small enough
-  }
+  afresh();
   for (std::size_t id = needed_.size(); id-- > 0 && going_;)
     if (needed_[id]) narrow(static_cast<int>(id));
   if (going_) narrow_saved();
   if (going_) narrow_operands();
+}
+
+void FormulaChanges::run_further() {
+  places();
+  afresh();
+  if (going_) systematic();
+  afresh();
+  if (going_) numbers();
+}
+
+void FormulaChanges::afresh() {
+  if (left_ > 0) return;
+  going_ = true;
+  left_ = most_;
 }
 
 std::int64_t FormulaChanges::cost(const Node& node) const {
@@ -76,12 +95,15 @@ FormulaChanges::Values FormulaChanges::spread(const Node& node, std::size_t k) {
 
 void FormulaChanges::all_with(std::vector<std::pair<int, Values>> others, const Change& change) {
   if (!going_ || !wanted(change.words)) return;
-  left_ -= cost_;
-  if (left_ < 0) {
+  if (left_ <= 0) {
+    left_ = -1;
     going_ = false;
     return;
   }
-  going_ = see_(change, evaluator_.value_if(std::move(others), target_));
+  const Values& changed = evaluator_.value_if(std::move(others), target_);
+  left_ -= graph_.node(target_.id).shape.count();
+  for (const std::size_t id : evaluator_.followed()) left_ -= cost(graph_.node(static_cast<int>(id)));
+  going_ = see_(change, changed);
 }
 
 void FormulaChanges::change(int id) {
@@ -228,7 +250,7 @@ void FormulaChanges::logarithm_change(int id, const Node& node) {
   with(id, map(values(node.args[0]), [](double v) { return std::log10(v); }),
        "with the logarithm to base 10 of " + arg(0));
   with(id, map(values(node.args[0]), [](double v) { return std::log1p(v); }),
-       "with log(1 + v) for log(v) of " + arg(0));
+       "with log(1 + v) for log(v) of " + arg(0) + ": 1 is added, another function");
 }
 
 void FormulaChanges::exponential_change(int id, const Node& node) {
@@ -384,7 +406,13 @@ void for_each_change(const Graph& graph, const std::vector<std::pair<Expr, std::
                      const NodeNames& names, std::int64_t most,
                      const std::function<bool(const Change&, const std::vector<double>&)>& see,
                      const std::string& only) {
-  FormulaChanges(graph, leaves, target, names, most, see, only).run();
+  FormulaChanges(graph, leaves, target, names, most, see, only, nullptr).run();
+}
+
+void for_each_further_change(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves,
+                             Expr target, const NodeNames& names, std::int64_t most, const WrittenNumbers& written,
+                             const std::function<bool(const Change&, const std::vector<double>&)>& see) {
+  FormulaChanges(graph, leaves, target, names, most, see, "", &written).run_further();
 }
 
 }  // namespace ampcheck::reference

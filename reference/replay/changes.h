@@ -20,6 +20,16 @@ struct Change {
   std::string leaf = {};   ///< name of the leaf that is changed
   bool exact = false;      ///< it explains nothing unless it gives every number
   bool nonlinear = false;  ///< by a function of it that is not linear: |x|, max(x, 0), x^2, ones
+  double freedom = 0;      ///< bits of choice among its kind, where they are many: it has to show as many more
+};
+
+/// What a kernel wrote, for changes by a number that is found from it.
+struct WrittenNumbers {
+  const std::vector<double>& got;
+  const std::vector<std::int64_t>& outside;           ///< the wrong ones
+  std::function<double(std::size_t)> room;            ///< what roundings leave open at an element
+  std::vector<std::pair<double, std::string>> known;  ///< numbers that have a name: attributes, extents
+  bool one_factor = false;  ///< all are off by one factor, which says as much as that of an intermediate
 };
 
 /// Calls see(change, values of the target) for every change that the graph between leaves and target allows, in fp64,
@@ -29,6 +39,13 @@ void for_each_change(const Graph& graph, const std::vector<std::pair<Expr, std::
                      const NodeNames& names, std::int64_t most,
                      const std::function<bool(const Change&, const std::vector<double>&)>& see,
                      const std::string& only = "");
+
+/// As for_each_change(), with the changes that follow from the graph alone: every operand for every other one, every
+/// function for every other one, other places, numbers found from what was written. Each has to show more than a known
+/// slip (Change::freedom) before it explains anything.
+void for_each_further_change(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves,
+                             Expr target, const NodeNames& names, std::int64_t most, const WrittenNumbers& written,
+                             const std::function<bool(const Change&, const std::vector<double>&)>& see);
 
 /// Values of a node in fp64, sums in order.
 std::vector<double> evaluate_plainly(const Graph& graph,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -23,9 +24,11 @@ class FormulaChanges {
 
   FormulaChanges(const Graph& graph, const std::vector<std::pair<Expr, Values>>& leaves, Expr target,
                  const NodeNames& names, std::int64_t most,
-                 const std::function<bool(const Change&, const Values&)>& see, const std::string& only);
+                 const std::function<bool(const Change&, const Values&)>& see, const std::string& only,
+                 const WrittenNumbers* written);
 
   void run();
+  void run_further();
 
  private:
   /// Scalar operations of a node, about.
@@ -53,6 +56,9 @@ class FormulaChanges {
     for (double& v : out) v = f(v);
     return out;
   }
+
+  /// The other kinds may still be small enough where one was not.
+  void afresh();
 
   void change(int id);
 
@@ -149,6 +155,9 @@ class FormulaChanges {
   /// A node in fewer bits: an operand, an intermediate, or what is stored in more.
   void narrow(int id);
 
+  /// The reciprocal of a divisor in fewer bits, by which the dividend is multiplied.
+  void narrow_reciprocal(int id, const Node& node);
+
   struct Narrow {
     const FloatFormat* format;
     Rounding rounding;
@@ -173,12 +182,111 @@ class FormulaChanges {
   /// The operands of a product, as tensor cores take them, and all operands.
   void narrow_operands();
 
+  // ---- change_exchanges.cpp ----
+
+  /// All changes that follow from the graph alone.
+  void systematic();
+
+  /// Tensors that a kernel might take for another: inputs, cotangents, outputs, what is saved, every intermediate; of
+  /// equal ones the first.
+  std::vector<int> numbers_at_hand();
+
+  /// Another function of the same operand, another operator between the same two.
+  void functions_exchanged(int id);
+
+  /// A function between a number and all that follows from it.
+  void put_between(int id);
+
+  /// Another number at hand for each operand.
+  void operands_exchanged(int id, const std::vector<int>& at_hand);
+
+  /// Another number at hand for an input, wherever it is used; two inputs exchanged.
+  void leaves_exchanged(const std::vector<int>& at_hand);
+
+  /// A number multiplied by, divided by, or added to another one at hand.
+  void joined(int id, const std::vector<int>& at_hand);
+
+  /// A factor of an intermediate on all of the target: a weight after the means are taken off.
+  void factor_moved(int id);
+
+  /// A constant factor that stands at another number: exp(alpha x) for alpha exp(x).
+  void constant_moved(int id, const std::vector<int>& at_hand);
+
+  // ---- change_places.cpp ----
+
+  void places();
+
+  /// Lanes, halves, neighbours exchanged.
+  void another_order(int id);
+
+  /// A sum or maximum that rows share, or inherit from the rows before.
+  void shared_by_rows(int id);
+
+  /// The mark of a maximum at another place.
+  void winner_moved(int id);
+
+  /// The mean, minimum or norm for a sum or maximum.
+  void another_reduction(int id);
+  void means_of_blocks(int id);
+  void moving_sums(int id);
+
+  /// Inputs whose later tiles are the first one again, or the one before.
+  void stale_tiles(int id);
+
+  /// Inputs of which each element serves several in a row, or the first few serve all in turn.
+  void repeated(int id);
+
+  /// Channels that are dealt out in turn where they stand in blocks: inputs in another order, the target put back.
+  void dealt_out();
+
+  // ---- change_sums.cpp ----
+
+  /// Parts and strides of the terms of a sum or maximum; of the products of a matmul.
+  void terms_left_out(int id);
+  void products_left_out(int id);
+
+  /// The same terms left out of every sum over so many: they share a loop.
+  void sums_together();
+
+  /// Terms of zeros behind the last one.
+  void padded_terms(int id);
+
+  /// The mean size, or the largest, for the root of a mean square.
+  void other_norm(int id);
+
+  // ---- change_numbers.cpp ----
+
+  /// What a mask hides with a small weight, as where a finite number is taken from its score.
+  void soft_mask();
+
+  /// A factor or an addend found from what was written.
+  void numbers();
+  std::vector<std::size_t> telling_elements();
+  /// The number for which the target is what was written at an element: of(number) are its values. `from`: where it has
+  /// no effect; `to`: another one.
+  template <class Of>
+  std::optional<double> solved(std::size_t element, double from, double to, Of of);
+  /// A number of the formula, everywhere (`user` < 0) or as the argument of one function alone.
+  struct Site {
+    int id, user;
+  };
+  std::vector<Site> sites_of_numbers();
+  enum class Way { factor, addend, most, least };
+  std::vector<std::pair<int, Values>> with_number(const Site& site, Way way, double number);
+  void try_number(const Site& site, Way way, double number);
+
+  // ---- change_edges.cpp ----
+
+  /// A condition that changes sides elsewhere: those of its elements that are wrong, if they lie next to its edge.
+  void edge_moved(int id);
+
   const Graph& graph_;
   Expr target_;
   NodeNames names_;
   std::int64_t most_, left_, cost_ = 0;
   const std::function<bool(const Change&, const Values&)>& see_;
   const std::string& only_;
+  const WrittenNumbers* written_;
   PlainEvaluator<Fp64Policy> evaluator_;
   std::vector<int> given_;
   std::set<double> eps_ = {1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5};  ///< what kernels add so as not to divide by zero

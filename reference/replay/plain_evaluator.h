@@ -96,6 +96,22 @@ class PlainEvaluator {
     return out;
   }
 
+  /// What the last value_if() evaluated besides the nodes that it was given.
+  const std::vector<std::size_t>& followed() const { return follow_; }
+
+  /// Values of a node if its k-th argument had these there; whatever else follows from that argument keeps its own.
+  Values value_if_argument(int id, std::size_t k, Values values) {
+    const Node& node = graph_.node(id);
+    for (const int arg : node.args) evaluate(static_cast<std::size_t>(arg));
+    if (others_.empty()) others_.resize(values_.size());
+    const auto at = static_cast<std::size_t>(node.args[k]);
+    others_[at] = std::move(values);
+    changed_[at] = 1;
+    Values out = compute(node);
+    changed_[at] = 0;
+    return out;
+  }
+
  private:
   const Values& arg(const Node& node, std::size_t k) const {
     const auto id = static_cast<std::size_t>(node.args[k]);

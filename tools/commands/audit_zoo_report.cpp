@@ -273,7 +273,7 @@ Json json_of(const ZooAudit& audit) {
                            {"class", s.defect_class},
                            {"what", s.what},
                            {"regime", s.regime},
-                           {"unseen", s.unseen()},
+                           {"unseen", s.unseen},
                            {"due", name(s.due)},
                            {"also", name(s.also)},
                            {"cause_words", s.cause},

@@ -66,6 +66,16 @@ constexpr Known kKnown[] = {
     {"max_pool2d.overlap_overwrites(x=fp32[2,3,5,7],kernel=3,seed=1)", "only the last non-zero of the terms that meet"},
     {"mse_loss.rows_not_elements(x=fp32[5,7],seed=1)", "off by a factor of 7, which is the extent of"},
     {"sqrt.slope_of_rsqrt(x=fp32[5,7],seed=1)", "the gradient of another activation: rsqrt"},
+    // What no list of slips has: other places, sums of other rows, soft masks, of a single number what others show.
+    {"group_norm.groups_interleaved(x=fp32[3,4,5],seed=1)", "dealt out to 2 groups in turn"},
+    {"sum.not_cleared(x=fp32[5,7],seed=1)", "begins anew every 4 rows: it takes in the rows before"},
+    {"attention.soft_mask(q=fp32[2,2,5,7],seed=1)", "hidden elements that keep a weight of exp(-10): the mask is soft"},
+    {"attention.only_before(q=bf16[2,2,5,7],seed=1)", "one column earlier, but for rows that would see nothing"},
+    {"swiglu.halves_exchanged(gate=bf16[5,7],seed=1)", "with gate and up exchanged"},
+    {"attention.lse_of_next(q=bf16[2,2,5,7],seed=1)", "shifted by one of lse along axis 2: another row's"},
+    {"mse_loss.absolute(x=bf16[5,7],seed=1)", "(as 'dx' shows)"},
+    {"mse_loss.half(x=fp32[5,7],seed=1)", "off by a factor of 0.5"},
+    {"cumsum.running_maximum(x=fp32[5,7],seed=1)", "with the running maximum of x for its cumulative sum"},
     // A saved tensor is explained as an output is; a broken relation quotes what is wrong with the values.
     {"layer_norm.eps_missing(x=fp32[5,7],eps=0.1,seed=1)", "without the term eps 0.1"},
     {"layer_norm.eps_outside(x=bf16[5,7],seed=1)", "with the eps 1e-05 outside the root"},
