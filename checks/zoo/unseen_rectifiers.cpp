@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
-// Elementwise kernels with attributes, of the second unseen part of the zoo: written when the rules stood.
+// Elementwise kernels with attributes, of the unseen part of the zoo: written when the rules stood.
 #include "checks/zoo/kit.h"
 
 namespace ampcheck::checks::zoo {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
-// Sums, losses, extremes and embedding of the second unseen part of the zoo: written when the rules stood.
+// Sums, losses, extremes and embedding of the unseen part of the zoo: written when the rules stood.
 #include <algorithm>
 #include <atomic>
 #include <bit>
