@@ -21,7 +21,8 @@ namespace ampcheck::checks {
 
 namespace {
 
-constexpr std::int64_t kMost = 1 << 23;  ///< scalar operations of all changes of one form
+constexpr std::int64_t kMost = 1 << 23;         ///< scalar operations of all changes of one form
+constexpr std::int64_t kMostFurther = 1 << 22;  ///< of each group of further ones
 
 /// How much of a tensor a changed formula gives: of the wrong elements and of all. `bits`: by how many powers of two it
 /// comes nearer to the kernel's numbers than the declared one, over all elements; chance has a probability of about
@@ -331,7 +332,7 @@ void try_further_changes(const WrongTensor& wrong, Pass pass, BestChange& best) 
   try_each_form(wrong, pass, best,
                 [&](const reference::Graph& graph, const Leaves& leaves, reference::Expr target,
                     const reference::NodeNames& names, const auto& see) {
-                  reference::for_each_further_change(graph, leaves, target, names, kMost, written, see);
+                  reference::for_each_further_change(graph, leaves, target, names, kMostFurther, written, see);
                 });
 }
 

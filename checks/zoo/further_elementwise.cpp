@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
-// Elementwise kernels of the unseen part of the zoo: written when the rules stood.
+// Elementwise kernels that were written when the rules stood, and looked at later.
 #include <algorithm>
 #include <bit>
 #include <utility>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
-// Kernels along rows of the unseen part of the zoo: written when the rules stood.
+// Kernels along rows that were written when the rules stood, and looked at later.
 #include <algorithm>
 #include <numeric>
 

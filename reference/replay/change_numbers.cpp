@@ -45,7 +45,7 @@ std::optional<double> FormulaChanges::solved(std::size_t element, double from, d
   const double due = written_->got[element], close = written_->room(element) / 64;
   const auto off = [&](double number) {
     const double out = of(number)[element] - due;
-    for (const std::size_t id : evaluator_.followed()) left_ -= cost(graph_.node(static_cast<int>(id)));
+    left_ -= followed_cost();
     return out;
   };
   double a = from, b = to, off_a = values(target_.id)[element] - due, off_b = off(b);
