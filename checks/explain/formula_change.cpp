@@ -115,10 +115,16 @@ Agreement agreement(const Tolerance& tolerance, const WrongTensor& wrong, std::v
   round_values(format(wrong.interval.dtype), RoundingMode{}, declared, declared);
   out.same_bits = bytes(wrong.interval.dtype) < 4;
   const double precision = format(wrong.interval.dtype).precision;
+  auto outside = wrong.comparison.outside.begin();  // ascending
+  std::int64_t contradicted = 0;
   for (std::size_t i = 0; i < wrong.got.size(); ++i) {
     out.same_bits &= wrong.got[i] == changed[i];
     if (changed[i] != declared[i]) ++out.telling;
-    out.all += tolerance.agrees(i, wrong.got[i], changed[i]);
+    const bool agrees = tolerance.agrees(i, wrong.got[i], changed[i]);
+    out.all += agrees;
+    const bool right = outside == wrong.comparison.outside.end() || *outside != static_cast<std::int64_t>(i);
+    if (!right) ++outside;
+    contradicted += right && !agrees;
     const double before = std::fabs(wrong.got[i] - (freedom > 0 ? declared[i] : wrong.interval.value[i])),
                  after = std::fabs(wrong.got[i] - changed[i]), blur = tolerance.at(i, wrong.got[i]) / 8;
     if (!std::isfinite(before) || !std::isfinite(after)) continue;
@@ -128,6 +134,9 @@ Agreement agreement(const Tolerance& tolerance, const WrongTensor& wrong, std::v
     out.moved += bits > 1;
   }
   out.all /= static_cast<double>(wrong.got.size());
+  // A tail that is right is no chance, however short it is.
+  const std::int64_t right = std::ssize(wrong.got) - std::ssize(wrong.comparison.outside);
+  if (freedom > 0 && 20 * contradicted > right) out.all = 0;
   return out;
 }
 

@@ -178,6 +178,7 @@ std::vector<FormulaChanges::Site> FormulaChanges::sites_of_numbers() {
 
 void FormulaChanges::numbers() {
   soft_mask();
+  if (written_->one_factor) return;
   const std::vector<std::size_t> elements = telling_elements();
   for (const Site& site : sites_of_numbers()) {
     const bool each = values(site.id).size() == values(target_.id).size();
@@ -185,7 +186,7 @@ void FormulaChanges::numbers() {
       for (const std::size_t element : elements) {
         if (!going_ || left_ <= 0) return;
         const bool clips = way == Way::most || way == Way::least;
-        if ((clips && !each) || (way == Way::factor && written_->one_factor)) continue;
+        if (clips && !each) continue;
         const double here = clips ? values(site.id)[element] : 0, step = 0.125 * std::max(std::fabs(here), 0x1p-10);
         const double from = clips                ? here
                             : way == Way::factor ? 1
