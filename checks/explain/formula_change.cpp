@@ -336,8 +336,7 @@ void try_changes(const WrongTensor& wrong, Pass pass, const std::string& only, B
 
 void try_further_changes(const WrongTensor& wrong, Pass pass, BestChange& best) {
   const reference::WrittenNumbers written{wrong.got, wrong.comparison.outside,
-                                          [&](std::size_t i) { return best.room(i); }, known_numbers(wrong.run),
-                                          off_by_one_factor(wrong)};
+                                          [&](std::size_t i) { return best.room(i); }, known_numbers(wrong.run)};
   try_each_form(wrong, pass, best,
                 [&](const reference::Graph& graph, const Leaves& leaves, reference::Expr target,
                     const reference::NodeNames& names, const auto& see) {
@@ -380,7 +379,10 @@ Replayed explained_by_change(const WrongTensor& wrong, const std::string& only) 
 }
 
 std::string explained_by_further_change(const WrongTensor& wrong) {
+  // One factor for all is said already; a factor of an intermediate says no more.
   if (!may_be_changed(wrong) || all_zero(wrong.got)) return "";
+  const std::string seen = likely_cause(wrong);
+  if (seen.starts_with("off by a constant factor of") || seen.starts_with("the sign is flipped")) return "";
   BestChange best(wrong);
   const Pass pass = wrong.pass == Pass::forward ? wrong.pass : Pass::backward;
   try_further_changes(wrong, pass, best);

@@ -178,7 +178,6 @@ std::vector<FormulaChanges::Site> FormulaChanges::sites_of_numbers() {
 
 void FormulaChanges::numbers() {
   soft_mask();
-  if (written_->one_factor) return;
   const std::vector<std::size_t> elements = telling_elements();
   for (const Site& site : sites_of_numbers()) {
     const bool each = values(site.id).size() == values(target_.id).size();
