@@ -168,15 +168,16 @@ std::string outer_product(const WrongTensor& wrong) {
   const auto share = [](double of) { return fmt::format("{:.4g} % of it", std::min(100 * of, 100.0)); };
   if (const ProductFit fit = fit_of(wrong, error, nearest_equal(error, true)); fit.holds)
     return fmt::format(
-        "the error is one number per row ({}): a term that is the same in all columns is left out or added",
+        "the error is one number per row ({}): a term that is the same in all columns is left out, added or replaced",
         share(fit.share));
   if (const ProductFit fit = fit_of(wrong, error, nearest_equal(error, false)); fit.holds)
     return fmt::format(
-        "the error is one number per column ({}): a term that is the same in all rows, as a bias, is left out or added",
+        "the error is one number per column ({}): a term that is the same in all rows, as a bias, is left out, added "
+        "or replaced",
         share(fit.share));
   if (const ProductFit fit = fit_of(wrong, error, nearest_product(error)); fit.holds)
     return fmt::format(
-        "the error is one outer product ({}), a number per row times one per column: {} is left out or added",
+        "the error is one outer product ({}), a number per row times one per column: {} is left out, added or replaced",
         share(fit.share), has_matmul(wrong.run) ? "one term of the sum of a matmul" : "such a term");
   if (const ProductFit fit = fit_of(wrong, written, nearest_product(written)); fit.holds)
     return fmt::format(

@@ -21,7 +21,8 @@ namespace ampcheck::checks {
 
 namespace {
 
-constexpr std::int64_t kMost = 1 << 23;  ///< scalar operations of all changes of one form
+constexpr std::int64_t kMost = 1 << 23;         ///< scalar operations of all changes of one form
+constexpr std::int64_t kMostFurther = 1 << 22;  ///< of each group of further ones
 
 /// How much of a tensor a changed formula gives: of the wrong elements and of all. `bits`: by how many powers of two it
 /// comes nearer to the kernel's numbers than the declared one, over all elements; chance has a probability of about
@@ -114,10 +115,16 @@ Agreement agreement(const Tolerance& tolerance, const WrongTensor& wrong, std::v
   round_values(format(wrong.interval.dtype), RoundingMode{}, declared, declared);
   out.same_bits = bytes(wrong.interval.dtype) < 4;
   const double precision = format(wrong.interval.dtype).precision;
+  auto outside = wrong.comparison.outside.begin();  // ascending
+  std::int64_t contradicted = 0;
   for (std::size_t i = 0; i < wrong.got.size(); ++i) {
     out.same_bits &= wrong.got[i] == changed[i];
     if (changed[i] != declared[i]) ++out.telling;
-    out.all += tolerance.agrees(i, wrong.got[i], changed[i]);
+    const bool agrees = tolerance.agrees(i, wrong.got[i], changed[i]);
+    out.all += agrees;
+    const bool right = outside == wrong.comparison.outside.end() || *outside != static_cast<std::int64_t>(i);
+    if (!right) ++outside;
+    contradicted += right && !agrees;
     const double before = std::fabs(wrong.got[i] - (freedom > 0 ? declared[i] : wrong.interval.value[i])),
                  after = std::fabs(wrong.got[i] - changed[i]), blur = tolerance.at(i, wrong.got[i]) / 8;
     if (!std::isfinite(before) || !std::isfinite(after)) continue;
@@ -127,6 +134,9 @@ Agreement agreement(const Tolerance& tolerance, const WrongTensor& wrong, std::v
     out.moved += bits > 1;
   }
   out.all /= static_cast<double>(wrong.got.size());
+  // A tail that is right is no chance, however short it is.
+  const std::int64_t right = std::ssize(wrong.got) - std::ssize(wrong.comparison.outside);
+  if (freedom > 0 && 20 * contradicted > right) out.all = 0;
   return out;
 }
 
@@ -326,12 +336,11 @@ void try_changes(const WrongTensor& wrong, Pass pass, const std::string& only, B
 
 void try_further_changes(const WrongTensor& wrong, Pass pass, BestChange& best) {
   const reference::WrittenNumbers written{wrong.got, wrong.comparison.outside,
-                                          [&](std::size_t i) { return best.room(i); }, known_numbers(wrong.run),
-                                          off_by_one_factor(wrong)};
+                                          [&](std::size_t i) { return best.room(i); }, known_numbers(wrong.run)};
   try_each_form(wrong, pass, best,
                 [&](const reference::Graph& graph, const Leaves& leaves, reference::Expr target,
                     const reference::NodeNames& names, const auto& see) {
-                  reference::for_each_further_change(graph, leaves, target, names, kMost, written, see);
+                  reference::for_each_further_change(graph, leaves, target, names, kMostFurther, written, see);
                 });
 }
 
@@ -370,7 +379,10 @@ Replayed explained_by_change(const WrongTensor& wrong, const std::string& only) 
 }
 
 std::string explained_by_further_change(const WrongTensor& wrong) {
+  // One factor for all is said already; a factor of an intermediate says no more.
   if (!may_be_changed(wrong) || all_zero(wrong.got)) return "";
+  const std::string seen = likely_cause(wrong);
+  if (seen.starts_with("off by a constant factor of") || seen.starts_with("the sign is flipped")) return "";
   BestChange best(wrong);
   const Pass pass = wrong.pass == Pass::forward ? wrong.pass : Pass::backward;
   try_further_changes(wrong, pass, best);

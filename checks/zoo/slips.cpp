@@ -285,6 +285,9 @@ void add_neighbours(std::vector<Specimen>& out) {
                     [](float x, float g, float p) { return p == 0 ? 0.0f : g * (p * std::pow(x, p - 1)); },
                     "exponent")}},
       {});
+}
+
+void add_neighbours_of_two(std::vector<Specimen>& out) {
   const auto whole = [](float, float, float g, Dtype) { return g; };
   add(out, "add",
       {{"difference", 2, "x - y", "any", V::bug, "sign",
@@ -340,6 +343,7 @@ std::vector<Specimen> slip_specimens() {
   add_of_two(out);
   add_sums(out);
   add_neighbours(out);
+  add_neighbours_of_two(out);
   return out;
 }
 

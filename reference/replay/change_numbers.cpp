@@ -45,7 +45,7 @@ std::optional<double> FormulaChanges::solved(std::size_t element, double from, d
   const double due = written_->got[element], close = written_->room(element) / 64;
   const auto off = [&](double number) {
     const double out = of(number)[element] - due;
-    for (const std::size_t id : evaluator_.followed()) left_ -= cost(graph_.node(static_cast<int>(id)));
+    left_ -= followed_cost();
     return out;
   };
   double a = from, b = to, off_a = values(target_.id)[element] - due, off_b = off(b);
@@ -185,7 +185,7 @@ void FormulaChanges::numbers() {
       for (const std::size_t element : elements) {
         if (!going_ || left_ <= 0) return;
         const bool clips = way == Way::most || way == Way::least;
-        if ((clips && !each) || (way == Way::factor && written_->one_factor)) continue;
+        if (clips && !each) continue;
         const double here = clips ? values(site.id)[element] : 0, step = 0.125 * std::max(std::fabs(here), 0x1p-10);
         const double from = clips                ? here
                             : way == Way::factor ? 1

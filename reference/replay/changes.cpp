@@ -83,6 +83,12 @@ std::int64_t FormulaChanges::cost(const Node& node) const {
   return gathers ? graph_.node(node.args[0]).shape.count() : node.shape.count();
 }
 
+std::int64_t FormulaChanges::followed_cost() const {
+  std::int64_t out = 0;
+  for (const std::size_t id : evaluator_.followed()) out += cost(graph_.node(static_cast<int>(id)));
+  return out;
+}
+
 FormulaChanges::Values FormulaChanges::spread(const Node& node, std::size_t k) {
   const Shape& shape = graph_.node(node.args[k]).shape;
   const Values& from = values(node.args[k]);
@@ -101,8 +107,10 @@ void FormulaChanges::all_with(std::vector<std::pair<int, Values>> others, const 
     return;
   }
   const Values& changed = evaluator_.value_if(std::move(others), target_);
-  left_ -= graph_.node(target_.id).shape.count();
-  for (const std::size_t id : evaluator_.followed()) left_ -= cost(graph_.node(static_cast<int>(id)));
+  if (written_ == nullptr)
+    left_ -= cost_;
+  else  // of so many changes, those near the target cost little
+    left_ -= graph_.node(target_.id).shape.count() + followed_cost();
   going_ = see_(change, changed);
 }
 

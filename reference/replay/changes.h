@@ -29,7 +29,6 @@ struct WrittenNumbers {
   const std::vector<std::int64_t>& outside;           ///< the wrong ones
   std::function<double(std::size_t)> room;            ///< what roundings leave open at an element
   std::vector<std::pair<double, std::string>> known;  ///< numbers that have a name: attributes, extents
-  bool one_factor = false;  ///< all are off by one factor, which says as much as that of an intermediate
 };
 
 /// Calls see(change, values of the target) for every change that the graph between leaves and target allows, in fp64,

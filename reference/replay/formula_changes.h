@@ -33,6 +33,8 @@ class FormulaChanges {
  private:
   /// Scalar operations of a node, about.
   std::int64_t cost(const Node& node) const;
+  /// Of what the last change made follow.
+  std::int64_t followed_cost() const;
   bool given(int id) const { return std::find(given_.begin(), given_.end(), id) != given_.end(); }
   const Values& values(int id) { return evaluator_.value({const_cast<Graph*>(&graph_), id}); }
   std::string text(int id) const { return text_of(graph_, id, names_); }

@@ -224,11 +224,17 @@ const Kind kKinds[] = {
      [](const Values& x, const Values&, std::size_t) {
        return each(x, [](double v) { return v * std::exp(1.1 * std::min(v, 0.25)); });
      }},
-    {"another_edge", 16, "", "y = where(x < 0.25, x, 2 * x)",
-     [](const Values& x, const Values&, std::size_t) { return each(x, [](double v) { return v < 0.25 ? v : 2 * v; }); },
-     [](const Values& x, const Values&, std::size_t) { return each(x, [](double v) { return v < 0.9 ? v : 2 * v; }); },
+    {"another_edge", 16, "", "y = where(x < 0.25, x, x + exp(x))",
+     [](const Values& x, const Values&, std::size_t) {
+       return each(x, [](double v) { return v < 0.25 ? v : v + std::exp(v); });
+     },
+     [](const Values& x, const Values&, std::size_t) {
+       return each(x, [](double v) { return v < 0.9 ? v : v + std::exp(v); });
+     },
      "another edge of the condition",
-     [](const Values& x, const Values&, std::size_t) { return each(x, [](double v) { return v < 0.9 ? v : 3 * v; }); }},
+     [](const Values& x, const Values&, std::size_t) {
+       return each(x, [](double v) { return v < 0.9 ? v : v + 2 * std::exp(v); });
+     }},
     {"pairs_exchanged", 16, "", "y = exp(x)", [](const Values& x, const Values&, std::size_t) { return exp_of(x); },
      [](const Values& x, const Values&, std::size_t n) {
        return placed(exp_of(x), n, [](std::size_t k) { return k ^ 1; });
