@@ -4,20 +4,21 @@
 import pytest
 from test_torch_definitions import GEMM, folder, judged  # noqa: F401  (a fixture)
 
-HEAD = "#include <torch/extension.h>\n#include \"parts.h\"\n"
+# torch/extension.h has all of it, and takes three times as long to compile.
+HEAD = "#include <ATen/ATen.h>\n#include <torch/csrc/utils/pybind.h>\n#include \"parts.h\"\n"
 PRODUCT = "at::matmul(a.to(at::kFloat), b.to(at::kFloat).t())"
 BODIES = {
-    "right": (f"torch::Tensor run(torch::Tensor a, torch::Tensor b) {{ return shifted({PRODUCT}, 0).to(at::kHalf); }}", 0, "ROUNDING"),
-    "shifted": (f"torch::Tensor run(torch::Tensor a, torch::Tensor b) {{ return shifted({PRODUCT}, 0.01).to(at::kHalf); }}",
+    "right": (f"at::Tensor run(at::Tensor a, at::Tensor b) {{ return shifted({PRODUCT}, 0).to(at::kHalf); }}", 0, "ROUNDING"),
+    "shifted": (f"at::Tensor run(at::Tensor a, at::Tensor b) {{ return shifted({PRODUCT}, 0.01).to(at::kHalf); }}",
                 1, "BUG"),
     "keeps_its_first_result": (
-        "torch::Tensor run(torch::Tensor a, torch::Tensor b) {\n"
-        "  static std::map<std::vector<int64_t>, torch::Tensor> kept;\n"
-        f"  auto [at, fresh] = kept.try_emplace(a.sizes().vec(), torch::Tensor());\n"
+        "at::Tensor run(at::Tensor a, at::Tensor b) {\n"
+        "  static std::map<std::vector<int64_t>, at::Tensor> kept;\n"
+        f"  auto [at, fresh] = kept.try_emplace(a.sizes().vec(), at::Tensor());\n"
         f"  if (fresh) at->second = {PRODUCT}.to(at::kHalf);\n"
         "  return at->second.clone();\n}", 1, "AC410"),
-    "writes": (f"void run(torch::Tensor a, torch::Tensor b, torch::Tensor out) {{ out.copy_({PRODUCT}); }}", 0, "ROUNDING"),
-    "does_not_compile": ("torch::Tensor run(torch::Tensor a) { return a.no_such_member(); }", 1, "no_such_member"),
+    "writes": (f"void run(at::Tensor a, at::Tensor b, at::Tensor out) {{ out.copy_({PRODUCT}); }}", 0, "ROUNDING"),
+    "does_not_compile": ("at::Tensor run(at::Tensor a) { return a.no_such_member(); }", 1, "no_such_member"),
 }
 
 
@@ -29,7 +30,8 @@ def solution(place, body, **spec):
         "sources": [{"path": "main.cpp", "content": f"{HEAD}#include <map>\n#include <vector>\n{body}\n"
                      "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def(\"run\", &run); }\n"},
                     {"path": "parts.h", "content": "#include <ATen/ATen.h>\nat::Tensor shifted(at::Tensor x, double by);\n"},
-                    {"path": "parts.cpp", "content": "#include \"parts.h\"\nat::Tensor shifted(at::Tensor x, double by) { return x + by; }\n"
+                    {"path": "parts.cpp", "content":
+                     "#include \"parts.h\"\nat::Tensor shifted(at::Tensor x, double by) { return x + by; }\n"
                      }]})
 
 

@@ -35,7 +35,8 @@ def _command(folder: str, sources: Sequence[str], out: str) -> list[str]:
         raise EnvironmentError(f"[solution] got C++ and no compiler '{' '.join(compiler)}', want one (CXX)")
     includes = [folder, *include_paths(), sysconfig.get_path("include")]
     libraries = library_paths()
-    return [*compiler, "-O2", "-shared", "-fPIC", _STANDARD, f"-DTORCH_EXTENSION_NAME={_NAME}", "-DTORCH_API_INCLUDE_EXTENSION_H",
+    return [*compiler, "-O2", "-shared", "-fPIC", _STANDARD, f"-DTORCH_EXTENSION_NAME={_NAME}",
+            "-DTORCH_API_INCLUDE_EXTENSION_H",
             f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}", *(f"-I{path}" for path in includes),
             *sources, *(f"-L{path}" for path in libraries), *(f"-Wl,-rpath,{path}" for path in libraries),
             "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python", "-o", out]
@@ -70,5 +71,6 @@ def load(path: str) -> ModuleType:
         module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
     except Exception as error:
-        raise ExampleError(f"[verify] got {type(error).__name__} from the solution's library as it was loaded: {error}") from error
+        raise ExampleError(f"[verify] got {type(error).__name__} from the solution's library as it was loaded: "
+                           f"{error}") from error
     return module

@@ -247,15 +247,16 @@ class Solution:
         spec = _field(text, "spec", dict, where)
         languages = spec["languages"] if "languages" in spec else [_field(spec, "language", str, where)]
         if any(one in _OF_A_GPU or "cuda" in str(one).lower() for one in languages):
-            raise EnvironmentError(f"{where}: got a solution in {' and '.join(map(str, languages))}, which nvcc builds and a GPU "
-                                   "runs, want Python, Triton or C++ here; a library of CUDA kernels is checked with `ampcheck "
-                                   "check --device cuda`, or without a GPU on device ptx")
+            raise EnvironmentError(f"{where}: got a solution in {' and '.join(map(str, languages))}, which nvcc builds and "
+                                   "a GPU runs, want Python, Triton or C++ here; a library of CUDA kernels is "
+                                   "checked with `ampcheck check --device cuda`, or without a GPU on device ptx")
         other = [one for one in languages if one not in _PYTHON | _CPP]
         if other:
             raise UsageError(f"{where}: got the language '{other[0]}', want {', '.join(sorted(_PYTHON | _CPP))}")
         self.cpp = any(one in _CPP for one in languages)
         if self.cpp and "tvm" in str(spec.get("binding") or "torch"):
-            raise UsageError(f"{where}: got the binding '{spec['binding']}', want torch: a function that PYBIND11_MODULE exports")
+            raise UsageError(f"{where}: got the binding '{spec['binding']}', want torch: a function that PYBIND11_MODULE "
+                             "exports")
         entry = _field(spec, "entry_point", str, where)
         if entry.count("::") != 1:
             raise UsageError(f"{where}: got entry_point '{entry}', want FILE::FUNCTION")
