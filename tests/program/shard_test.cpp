@@ -227,6 +227,24 @@ TEST_F(Shards, RanksLeaveOutARefusedOpAsOneRunDoes) {
   EXPECT_TRUE(read("ranks2.json") == read("whole.json"));
 }
 
+/// mpirun binds each rank to cores of its own; behind the last part all of them are rank 0's.
+TEST_F(Shards, RankZeroReportsOnTheCoresOfAllRanksOfItsMachine) {
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one core alone";
+  for (const int n : {1, 2}) {
+    std::string job =
+        "export OMPI_COMM_WORLD_SIZE=" + std::to_string(n) + " OMPI_COMM_WORLD_LOCAL_SIZE=" + std::to_string(n) +
+        "; check='relu softmax --regimes quick --engine mpi -j 1 --run-file job" + std::to_string(n) + "'\n";
+    if (n == 2) job += "OMPI_COMM_WORLD_RANK=1 taskset -c 1 \"$AMPCHECK\" check $check 2>err1 &\n";
+    job += "OMPI_COMM_WORLD_RANK=0 taskset -c 0 \"$AMPCHECK\" check $check --json; code=$?; wait; exit $code";
+    const ProgramResult all = shell("cd '" + folder_.path() + "'; " + job);
+    ASSERT_EQ(all.exit_code, 0) << all.err;
+    const int threads = nlohmann::json::parse(all.out).at("environment").at("threads");
+    const std::string claims = shell("cat '" + folder_.path() + "'/job" + std::to_string(n) + "/*.claim").out;
+    EXPECT_EQ(threads, contains(claims, "begun by rank 1") ? 2 : 1) << claims;
+    EXPECT_TRUE(contains(claims, "with 1 of cores 0\n")) << claims;
+  }
+}
+
 TEST_F(Shards, ARankThatIsKilledLosesItsPartAlone) {
   const std::string check = tests::in_build("/custom_ops/hostile.so") + " loops --regimes quick --timeout 1 --jobs 1";
   const ProgramResult whole = run("check " + check + " --no-times -o json:whole.json");

@@ -178,7 +178,7 @@ def test_a_definition_that_cannot_be_read(folder, capsys, name):
 
 def test_a_solution_that_cannot_be_read(folder, capsys):
     problem, workload = folder.put("definition.json", RMS_NORM), folder.put("own.jsonl", json.dumps(WORKLOAD))
-    for spec, words in (({"language": "cuda"}, "got the language 'cuda'"), ({"entry_point": "main.py"}, "want FILE::FUNCTION"),
+    for spec, words in (({"language": "rust"}, "got the language 'rust'"), ({"entry_point": "main.py"}, "want FILE::FUNCTION"),
                         ({"entry_point": "kernel.py::run"}, "not among the sources")):
         code, said = judged(capsys, problem, folder.solution(RMS_NORM, EXACT, **spec), "--workload", workload)
         assert code == 2 and words in said, said

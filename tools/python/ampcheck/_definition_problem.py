@@ -88,6 +88,17 @@ def _solution(path: str, definition: Definition) -> tuple[str, Callable[[], Call
         file, name = path.rsplit(":", 1)
         return name, lambda: _called(definition, member(load_solution(file), file, name), False)
     solution = Solution(path, definition)
+    if solution.cpp:
+        from . import _cpp_solution
+
+        library = _cpp_solution.build(solution.folder, solution.files, path)
+
+        def loaded() -> Callable[..., Any]:
+            keep = solution  # its folder holds the library
+            module = _cpp_solution.load(library)
+            return _called(definition, member(module, f"{path}: {keep.file}", keep.function), keep.writes)
+
+        return solution.name, loaded
 
     def made() -> Callable[..., Any]:
         sys.path.insert(0, solution.folder)  # sources import each other

@@ -18,12 +18,14 @@ from typing import Any
 
 import torch
 
-from ._core import UsageError
+from ._core import EnvironmentError, UsageError
 
 _DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16,
            "float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2, "int64": torch.int64,
            "int32": torch.int32, "bool": torch.bool}
 _PYTHON = {"python", "pytorch", "triton", "cute_dsl", "cutile", "cudnn_frontend"}
+_CPP = {"cpp", "c++"}
+_OF_A_GPU = {"cutlass", "cublas", "cudnn"}
 _OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.USub: operator.neg,
@@ -244,10 +246,17 @@ class Solution:
             raise UsageError(f"{where}: got a solution of '{named}', want one of '{definition.name}'")
         spec = _field(text, "spec", dict, where)
         languages = spec["languages"] if "languages" in spec else [_field(spec, "language", str, where)]
-        other = [one for one in languages if one not in _PYTHON]
+        if any(one in _OF_A_GPU or "cuda" in str(one).lower() for one in languages):
+            raise EnvironmentError(f"{where}: got a solution in {' and '.join(map(str, languages))}, which nvcc builds and "
+                                   "a GPU runs, want Python, Triton or C++ here; a library of CUDA kernels is "
+                                   "checked with `ampcheck check --device cuda`, or without a GPU on device ptx")
+        other = [one for one in languages if one not in _PYTHON | _CPP]
         if other:
-            raise UsageError(f"{where}: got the language '{other[0]}', want {', '.join(sorted(_PYTHON))}; a library of "
-                             "C, C++ or CUDA is checked with `ampcheck check --plugin`")
+            raise UsageError(f"{where}: got the language '{other[0]}', want {', '.join(sorted(_PYTHON | _CPP))}")
+        self.cpp = any(one in _CPP for one in languages)
+        if self.cpp and "tvm" in str(spec.get("binding") or "torch"):
+            raise UsageError(f"{where}: got the binding '{spec['binding']}', want torch: a function that PYBIND11_MODULE "
+                             "exports")
         entry = _field(spec, "entry_point", str, where)
         if entry.count("::") != 1:
             raise UsageError(f"{where}: got entry_point '{entry}', want FILE::FUNCTION")
@@ -255,7 +264,9 @@ class Solution:
         self.writes = bool(spec.get("destination_passing_style", True))
         self._folder = tempfile.TemporaryDirectory(prefix="ampcheck-solution-")
         self.folder = self._folder.name
+        self.files: list[str] = []
         for source in _field(text, "sources", list, where):
+            self.files.append(_field(source, "path", str, where))
             self._write(_field(source, "path", str, where), _field(source, "content", str, where), where)
         if not os.path.isfile(os.path.join(self.folder, self.file)):
             raise UsageError(f"{where}: got the entry point '{entry}', whose file is not among the sources")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +15,11 @@ from typing import Any
 import torch
 
 from ._check import ExampleError
-from ._core import UsageError
+from ._core import EnvironmentError, UsageError
 from ._kernel import running
+
+#: What torch's load and load_inline say where they cannot build.
+_MISSING = re.compile("CUDA_HOME|nvcc|[Nn]inja|NVIDIA driver|CUDA driver")
 
 
 class LoadError(UsageError):
@@ -66,6 +70,10 @@ def load_solution(path: str) -> ModuleType:
         with running:
             return load(path)
     except LoadError as error:
+        if missing := _MISSING.search(str(error)):
+            raise EnvironmentError(f"[verify] got '{os.path.basename(path)}', which builds kernels as it is loaded and finds "
+                                   f"no '{missing.group(0)}' here: {error.__cause__}; CUDA sources need nvcc and a GPU, C++ "
+                                   "sources of torch's load_inline a compiler and ninja (pip install ninja)") from error
         raise ExampleError(str(error)) from error
 
 
