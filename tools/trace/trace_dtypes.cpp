@@ -15,6 +15,7 @@ namespace {
 struct Call {
   const TracedTensor* output = nullptr;
   std::vector<const TracedTensor*> widened, narrowed;
+  bool in_fp8 = false;
   bool asked = false;  ///< the net itself cast to fp32 for it: cast_inputs, or a region that is off
 };
 
@@ -73,6 +74,7 @@ std::vector<DtypeNote> dtype_notes(const Trace& trace) {
     call.output = t;
     for (const TracedTensor* cast : casts) {
       call.asked |= cast->op.starts_with("to_") && cast->dtype == Dtype::fp32;
+      call.in_fp8 |= cast->op == t->op && bytes(cast->dtype) == 1;
       if (cast->op == t->op) (cast->dtype == Dtype::fp32 ? call.widened : call.narrowed).push_back(cast);
     }
     casts.clear();
@@ -82,7 +84,7 @@ std::vector<DtypeNote> dtype_notes(const Trace& trace) {
     const TracedTensor& y = *call.output;
     const checks::OpDef* const op = op_of_call(y.op);
     const auto reader = narrowed.find(y.source);
-    if (y.dtype != Dtype::fp32) continue;
+    if (y.dtype != Dtype::fp32 || call.in_fp8) continue;  // products of fp8 numbers are added up in fp32
     const CastPolicy policy = op != nullptr ? cast_policy(list, op->signature)
                                             : CastPolicy::promote;  // a library's op has no list to stand in
     const std::string back =
