@@ -127,7 +127,7 @@ TEST(RunVerdict, AStepThatBecomesWrongLateIsFoundWithinSeven) {
   TrainOptions o = checked("mlp", Dtype::fp16);
   EXPECT_TRUE(findings_of(o, 48).empty());
   constexpr int kFrom = 30;
-  o.plant = [steps = 0, wrong = times(Stage::unscaled, 1024)](Stage stage, ParameterSet& p, double scale) mutable {
+  o.plant = [steps = 0, wrong = times(Stage::unscaled, 1.25)](Stage stage, ParameterSet& p, double scale) mutable {
     if (stage == Stage::unscaled && steps++ >= kFrom) wrong(stage, p, scale);
   };
   const std::vector<RunFinding> late = findings_of(o, kFrom + 8);
