@@ -39,6 +39,29 @@ std::vector<const TracedTensor*> forward_pass(const Trace& trace) {
   return out;
 }
 
+using Narrowed = std::map<int, const TracedTensor*>;  ///< by the tensor: the first cast to 16 bits
+
+std::vector<Call> calls_of(const Trace& trace, Narrowed& narrowed) {
+  std::vector<Call> calls;
+  std::vector<const TracedTensor*> casts;  // of the call that follows them
+  for (const TracedTensor* t : forward_pass(trace)) {
+    if (t->cast) {
+      casts.push_back(t);
+      if (t->dtype != Dtype::fp32) narrowed.try_emplace(t->source, t);
+      continue;
+    }
+    Call& call = calls.emplace_back();
+    call.output = t;
+    for (const TracedTensor* cast : casts) {
+      call.asked |= cast->op.starts_with("to_") && cast->dtype == Dtype::fp32;
+      call.in_fp8 |= cast->op == t->op && bytes(cast->dtype) == 1;
+      if (cast->op == t->op) (cast->dtype == Dtype::fp32 ? call.widened : call.narrowed).push_back(cast);
+    }
+    casts.clear();
+  }
+  return calls;
+}
+
 }  // namespace
 
 CastNotes cast_notes(const Trace& trace) {
@@ -61,24 +84,8 @@ CastNotes cast_notes(const Trace& trace) {
 std::vector<DtypeNote> dtype_notes(const Trace& trace) {
   std::vector<DtypeNote> out;
   if (trace.tensors.empty() || trace.dtype == name(Dtype::fp32)) return out;
-  std::vector<Call> calls;
-  std::map<int, const TracedTensor*> narrowed;  // by the tensor: the first cast to 16 bits
-  std::vector<const TracedTensor*> casts;       // of the call that follows them
-  for (const TracedTensor* t : forward_pass(trace)) {
-    if (t->cast) {
-      casts.push_back(t);
-      if (t->dtype != Dtype::fp32) narrowed.try_emplace(t->source, t);
-      continue;
-    }
-    Call& call = calls.emplace_back();
-    call.output = t;
-    for (const TracedTensor* cast : casts) {
-      call.asked |= cast->op.starts_with("to_") && cast->dtype == Dtype::fp32;
-      call.in_fp8 |= cast->op == t->op && bytes(cast->dtype) == 1;
-      if (cast->op == t->op) (cast->dtype == Dtype::fp32 ? call.widened : call.narrowed).push_back(cast);
-    }
-    casts.clear();
-  }
+  Narrowed narrowed;
+  const std::vector<Call> calls = calls_of(trace, narrowed);
   const AutocastDevice list = trace.autocast == name(AutocastDevice::cpu) ? AutocastDevice::cpu : AutocastDevice::cuda;
   for (const Call& call : calls) {
     const TracedTensor& y = *call.output;
