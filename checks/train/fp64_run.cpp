@@ -85,12 +85,29 @@ double Fp64Run::run_micro_batch(int micro, int batches, double share) {
   return share * records_.back().loss;
 }
 
-double Fp64Run::step() {
+void Fp64Run::take_values() {
   prepare();
   for (const Parameter& parameter : parameters_.all()) {
     const auto values = parameter.value.span<double>();
     values_.values()[parameter.name].assign(values.begin(), values.end());
   }
+}
+
+double Fp64Run::loss() {
+  take_values();
+  double out = 0;
+  const int batches = rule_.accumulate * rule_.ranks;
+  for (int micro = 0; micro < batches; ++micro) {
+    models::Fp64Tape tape(values_);
+    if (micro + 1 == batches) tape.take_parameters();
+    net_.forward(tape, steps_ * batches + micro);
+    out += tape.take_record().loss;
+  }
+  return out / batches;
+}
+
+double Fp64Run::step() {
+  take_values();
   parameters_.clear_grads();
   records_.clear();
   by_loss_.clear();

@@ -24,6 +24,8 @@ class Fp64Run {
 
   /// One step: the next micro-batches, then the optimizer. Returns the loss.
   double step();
+  /// The loss that step() would return, and nothing else of it.
+  double loss();
   /// Whether the next steps' records have what moves the norm of the gradient.
   void trace_gradient_norm(bool on) { traces_norm_ = on; }
   /// What the micro-batches of the last step met, those of all ranks in turn; their cotangents are of a rank's own
@@ -49,6 +51,7 @@ class Fp64Run {
   void prepare();
 
  private:
+  void take_values();
   double run_micro_batch(int micro, int batches, double share);
   Net net_;
   StepRule rule_;

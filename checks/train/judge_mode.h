@@ -9,7 +9,7 @@ namespace ampcheck::checks::train {
 enum class JudgeMode : std::uint8_t {
   none,
   sampled,  ///< those of steps 1, 2, 4, 8, ..., of one micro-batch; and whose local error has grown beyond the judged
-            ///< ones'
+            ///< ones'. Of the steps as a whole the first 24, one in seven, and where the loss scale changes
   all,
 };
 

@@ -19,11 +19,13 @@ void nudge(const Event& event, std::uint64_t replay);
 
 class SameWeights {
  public:
-  static constexpr int kReplays = 8;
+  static constexpr int kReplays = 8, kFirstSteps = 15;
   SameWeights(const Net& net, const StepRule& rule, std::uint64_t seed) : fp64_(net, rule, seed) {}
 
-  /// The fp64 loss and gradient at these weights, on the batches of this step.
-  void begin(int step, ParameterSet& parameters);
+  /// The fp64 loss at these weights, on the batches of this step, and its gradient if it is asked for.
+  void begin(int step, ParameterSet& parameters, bool gradient);
+  /// Of this step nothing is compared.
+  void leave_out();
   /// The gradient of a repetition, times the scale.
   void add_replay(ParameterSet& parameters, double scale);
   /// The run's own.
@@ -49,6 +51,7 @@ class SameWeights {
   Fp64Run fp64_;
   double loss_ = 0;
   int step_ = 0;
+  bool compared_ = false;
   std::vector<double> gradient_;
   std::vector<std::vector<double>> replays_;
   int in_a_row_ = 0, departed_at_ = -1;

@@ -41,6 +41,8 @@ class StepCheck {
   /// `checked`: whether this step is looked at at all.
   void begin(int step, bool checked);
   bool checks() const { return checked_; }
+  /// Whether moments are in 16 bits and every step until now was checked.
+  bool follows_moments() const { return follows_moments_; }
   /// What the backward of one micro-batch of a rank gave.
   void add_part(int rank, const std::string& parameter, const TensorView& gradient);
   /// The step's gradients after the sum over micro-batches and ranks.

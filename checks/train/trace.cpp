@@ -251,6 +251,7 @@ std::string head_of(const Trainer& trainer) {
   put(out, ",\"model\":", Quoted{trainer.net().name}, ",\"dtype\":\"", name(o.dtype), "\",\"autocast\":\"",
       trainer.autocast_list(), "\",\"autocast_tables\":\"", kAutocastTablesVersion, "\",\"scaler\":\"", scaler_name(o),
       "\",\"seed\":", static_cast<std::int64_t>(o.seed));
+  if (o.fp8) put(out, ",\"fp8\":", Quoted{o.fp8->str()});
   return out;
 }
 

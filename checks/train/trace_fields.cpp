@@ -15,6 +15,7 @@ constexpr TraceField kRun[] = {
     {"autocast_tables", "text", "the release that has these lists: torch 2.15.0"},
     {"scaler", "text", "rule that moves the loss scale (torch, apex, ...), or none"},
     {"seed", "number", "of weights, batches and generated data"},
+    {"fp8", "text", "recipe of the products in fp8 (delayed, current, with its settings); absent without", false},
     {"steps", "steps", "how many are meant"},
     {"local", "yes or no", "with the shadow at each op's own inputs: local_error and what follows from it"},
     {"carried", "yes or no", "with the fp64 run from the same weights: carried_error, fp64_loss"},

@@ -281,6 +281,7 @@ class Trainer {
   std::vector<double> spreads_, differences_, roundings_;  ///< of the last kSpreadSteps steps
   int step_ = 0, skips_ = 0;
   std::vector<int> skips_of_;  ///< by optimizer
+  double scale_before_ = 0;    ///< the loss scale of the step before
   Verdict verdict_;
   bool own_regions_ = false;  ///< the net opens regions of autocast itself
 };

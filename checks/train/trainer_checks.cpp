@@ -17,6 +17,13 @@ namespace {
 /// as long as the step.
 constexpr std::int64_t kMostOfEveryStep = std::int64_t{1} << 20;
 
+/// Of steps that are looked at as a whole, where not all are: the first ones, in which a wrong step shows and the sign
+/// of the loss's error is told from chance, then one in seven, and those that are judged.
+bool is_looked_at(int step) {
+  constexpr int kFirst = 24, kEvery = 7;
+  return step < kFirst || step % kEvery == 0 || std::has_single_bit(static_cast<unsigned>(step) + 1);
+}
+
 /// "linear_1 (layer0) backward dx".
 std::string place_of(const LiveFinding& found, const CheckResult& check) {
   return found.call + (found.layer.empty() ? "" : " (" + found.layer + ")") + " " + check.name();
@@ -57,18 +64,27 @@ void Trainer::begin_checks() {
   if (!step_check_) return;
   std::int64_t numbers = 0;
   for (const Parameter& parameter : parameters_.all()) numbers += parameter.value.count();
-  step_check_->begin(step_, numbers <= kMostOfEveryStep || std::has_single_bit(static_cast<unsigned>(step_) + 1));
+  // What moments in 16 bits lose adds up over all steps; what the first step with another scale does shows at once.
+  const double scale = scaler().get_scale();
+  const bool looked_at = options_.judge == JudgeMode::all || is_looked_at(step_) || scale != scale_before_;
+  scale_before_ = scale;
+  step_check_->begin(step_, numbers <= kMostOfEveryStep ? looked_at || step_check_->follows_moments()
+                                                        : std::has_single_bit(static_cast<unsigned>(step_) + 1));
   constexpr std::int64_t kMostInFp64 = std::int64_t{1} << 18;
   const bool fits = options_.shadows.carried && options_.rule.grad_penalty <= 0 && !stream_ && numbers <= kMostInFp64;
   if (!fits) return;
   if (!same_weights_) same_weights_ = std::make_unique<SameWeights>(net_, options_.rule, options_.seed);
-  same_weights_->begin(step_, parameters_);
-  if (std::has_single_bit(static_cast<unsigned>(step_) + 1)) repeat_with_other_rounding();
+  if (!looked_at) return same_weights_->leave_out();
+  const bool repeated = std::has_single_bit(static_cast<unsigned>(step_) + 1);
+  same_weights_->begin(step_, parameters_, repeated);
+  if (repeated) repeat_with_other_rounding();
 }
 
 void Trainer::repeat_with_other_rounding() {
   const double scale = scaler().get_scale();
-  for (int replay = 0; replay < SameWeights::kReplays; ++replay) {
+  // Once the spread has been seen a few times, fewer repetitions show it.
+  const int replays = step_ < SameWeights::kFirstSteps ? SameWeights::kReplays : SameWeights::kReplays / 2;
+  for (int replay = 0; replay < replays; ++replay) {
     nudge_ = [this, seed = options_.seed + static_cast<std::uint64_t>(replay) + 1](const Event& event) {
       if (options_.fault) options_.fault(event);
       nudge(event, seed);
@@ -98,11 +114,11 @@ void Trainer::before_update(double scale) {
 }
 
 void Trainer::after_update(const StepResult& result) {
-  if (!step_check_ || !step_check_->checks()) return;
+  if (!step_check_) return;
   std::vector<UpdateMade> made;
   for (std::size_t k = 0; k < options_.rule.optimizers(); ++k)
     made.push_back({lr_by_rule(k), step_ - skips_of_[k] + 1, stepped(k)});
-  if (!result.ranks_disagree)
+  if (!result.ranks_disagree && step_check_->checks())
     step_check_->after_update(sharded_ ? sharded_->shards(0) : parameters_, optimizers(), made);
   if (result.optimizers.empty())
     return step_check_->skipped(result.stepped, result.found_inf, scaler().is_enabled(), "");

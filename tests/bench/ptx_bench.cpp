@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device ptx: time of one warp instruction, with the watch over races and reads and without. The goal is 10 ns.
+// Device ptx: time of one warp instruction, with the watch over races and reads and without, and with the shadow in
+// fp64 of --lines. The goal is 10 ns.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -12,7 +13,7 @@
 namespace ampcheck {
 namespace {
 
-void launch_softmax(benchmark::State& state, bool watch) {
+void launch_softmax(benchmark::State& state, bool watch, bool follow) {
   const auto program = ptx::decode(ptx::parse(testing::softmax_ptx(), "softmax.ptx"));
   constexpr std::int32_t kRows = 16, kColumns = 1025;
   std::vector<float> x(static_cast<std::size_t>(kRows) * kColumns), y(x.size());
@@ -21,6 +22,7 @@ void launch_softmax(benchmark::State& state, bool watch) {
   launch.grid = {kRows, 1, 1};
   launch.block = {64, 1, 1};
   launch.watch = watch;
+  launch.follow = follow;
   launch.params.resize(32);
   const std::uint64_t pointers[2] = {reinterpret_cast<std::uintptr_t>(x.data()),
                                      reinterpret_cast<std::uintptr_t>(y.data())};
@@ -33,8 +35,9 @@ void launch_softmax(benchmark::State& state, bool watch) {
       benchmark::Counter(instructions, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 
-BENCHMARK_CAPTURE(launch_softmax, watched, true);
-BENCHMARK_CAPTURE(launch_softmax, unwatched, false);
+BENCHMARK_CAPTURE(launch_softmax, watched, true, false);
+BENCHMARK_CAPTURE(launch_softmax, unwatched, false, false);
+BENCHMARK_CAPTURE(launch_softmax, followed, true, true);
 
 }  // namespace
 }  // namespace ampcheck

@@ -15,6 +15,7 @@
 #include "checks/models/real_data.h"
 #include "checks/train/checkpoint.h"
 #include "checks/train/fault_ring.h"
+#include "checks/train/judge_mode.h"
 #include "src/parallel.h"
 #include "src/random.h"
 #include "tests/bench/figures.h"
@@ -155,6 +156,28 @@ void carried_figure(const std::string& model, int turns) {
   });
 }
 
+/// What the verdict of a run costs at default sampling: a whole run with its shadows, and the same one that judges
+/// nothing.
+void verdict_figure(const std::string& model, int turns) {
+  add_figure("train/verdict/" + model, turns, [=](benchmark::State& state) {
+    constexpr int kSteps = 200;
+    begin();
+    const auto run = [&](bool judged) {
+      TrainOptions options = options_of(model, Dtype::bf16);
+      options.shadows.local = options.shadows.carried = true;
+      options.judge = judged ? JudgeMode::sampled : JudgeMode::none;
+      options.check_steps = judged;
+      Trainer trainer(options);
+      for (int step = 0; step < kSteps; ++step) benchmark::DoNotOptimize(trainer.step().loss);
+    };
+    const Pair pair = interleaved(
+        state, 1, [&] { run(false); }, [&] { run(true); });
+    set_threads(0);
+    record_figure("verdict of " + std::to_string(kSteps) + " steps at default sampling / the run of " + net_text(model),
+                  Goal::at_most, 1.15, pair.subject / pair.baseline, "x");
+  });
+}
+
 using Floats = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 /// The tutorial net by hand: forward, backward and SGD in float, every buffer allocated beforehand.
@@ -225,6 +248,7 @@ const bool registered = [] {
   local_figure("transformer", 40);
   carried_figure("tutorial", 12);
   carried_figure("transformer", 40);
+  verdict_figure("transformer", 5);
   eigen_figure();
   return true;
 }();

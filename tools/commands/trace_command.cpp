@@ -289,10 +289,12 @@ std::string clips_text(const Trace& trace) {
 }
 
 std::string text_of(const Trace& trace, const std::vector<TracedSum>& sums, const Style& style) {
-  std::string out = fmt::format("{}{}, scaler {}, seed {}: {} of {} steps, {} tensors{}{}\n", style.bold,
-                                net_in(trace.model, trace.dtype, trace.autocast, trace.autocast_tables), trace.scaler,
-                                trace.seed, trace.steps.size(), trace.steps_wanted, grouped(std::ssize(trace.tensors)),
-                                trace.torn ? "; the last line is cut off" : "", style.reset);
+  std::string out =
+      fmt::format("{}{}, scaler {}, seed {}: {} of {} steps, {} tensors{}{}\n", style.bold,
+                  net_in(trace.model, trace.dtype_text() + (trace.fp8.empty() ? "" : " (" + trace.fp8 + ")"),
+                         trace.autocast, trace.autocast_tables),
+                  trace.scaler, trace.seed, trace.steps.size(), trace.steps_wanted, grouped(std::ssize(trace.tensors)),
+                  trace.torn ? "; the last line is cut off" : "", style.reset);
   if (trace.missing) out += missing_text(*trace.missing) + "\n";
   if (trace.steps.empty()) return out;
   const ScaleWindows windows =

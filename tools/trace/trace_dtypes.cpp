@@ -15,6 +15,7 @@ namespace {
 struct Call {
   const TracedTensor* output = nullptr;
   std::vector<const TracedTensor*> widened, narrowed;
+  bool in_fp8 = false;
   bool asked = false;  ///< the net itself cast to fp32 for it: cast_inputs, or a region that is off
 };
 
@@ -36,6 +37,29 @@ std::vector<const TracedTensor*> forward_pass(const Trace& trace) {
     out.push_back(&t);
   }
   return out;
+}
+
+using Narrowed = std::map<int, const TracedTensor*>;  ///< by the tensor: the first cast to 16 bits
+
+std::vector<Call> calls_of(const Trace& trace, Narrowed& narrowed) {
+  std::vector<Call> calls;
+  std::vector<const TracedTensor*> casts;  // of the call that follows them
+  for (const TracedTensor* t : forward_pass(trace)) {
+    if (t->cast) {
+      casts.push_back(t);
+      if (t->dtype != Dtype::fp32) narrowed.try_emplace(t->source, t);
+      continue;
+    }
+    Call& call = calls.emplace_back();
+    call.output = t;
+    for (const TracedTensor* cast : casts) {
+      call.asked |= cast->op.starts_with("to_") && cast->dtype == Dtype::fp32;
+      call.in_fp8 |= cast->op == t->op && bytes(cast->dtype) == 1;
+      if (cast->op == t->op) (cast->dtype == Dtype::fp32 ? call.widened : call.narrowed).push_back(cast);
+    }
+    casts.clear();
+  }
+  return calls;
 }
 
 }  // namespace
@@ -60,29 +84,14 @@ CastNotes cast_notes(const Trace& trace) {
 std::vector<DtypeNote> dtype_notes(const Trace& trace) {
   std::vector<DtypeNote> out;
   if (trace.tensors.empty() || trace.dtype == name(Dtype::fp32)) return out;
-  std::vector<Call> calls;
-  std::map<int, const TracedTensor*> narrowed;  // by the tensor: the first cast to 16 bits
-  std::vector<const TracedTensor*> casts;       // of the call that follows them
-  for (const TracedTensor* t : forward_pass(trace)) {
-    if (t->cast) {
-      casts.push_back(t);
-      if (t->dtype != Dtype::fp32) narrowed.try_emplace(t->source, t);
-      continue;
-    }
-    Call& call = calls.emplace_back();
-    call.output = t;
-    for (const TracedTensor* cast : casts) {
-      call.asked |= cast->op.starts_with("to_") && cast->dtype == Dtype::fp32;
-      if (cast->op == t->op) (cast->dtype == Dtype::fp32 ? call.widened : call.narrowed).push_back(cast);
-    }
-    casts.clear();
-  }
+  Narrowed narrowed;
+  const std::vector<Call> calls = calls_of(trace, narrowed);
   const AutocastDevice list = trace.autocast == name(AutocastDevice::cpu) ? AutocastDevice::cpu : AutocastDevice::cuda;
   for (const Call& call : calls) {
     const TracedTensor& y = *call.output;
     const checks::OpDef* const op = op_of_call(y.op);
     const auto reader = narrowed.find(y.source);
-    if (y.dtype != Dtype::fp32) continue;
+    if (y.dtype != Dtype::fp32 || call.in_fp8) continue;  // products of fp8 numbers are added up in fp32
     const CastPolicy policy = op != nullptr ? cast_policy(list, op->signature)
                                             : CastPolicy::promote;  // a library's op has no list to stand in
     const std::string back =

@@ -226,7 +226,7 @@ void StepFlushes::add(const TracedTensor& t) {
 std::string trace_json(const Trace& trace, const std::vector<TracedSum>& sums) {
   Json out = {{"schema", "ampcheck.trace_summary/1"},
               {"model", trace.model},
-              {"dtype", trace.dtype},
+              {"dtype", trace.dtype_text()},
               {"autocast", trace.autocast},
               {"autocast_tables", trace.autocast_tables},
               {"scaler", trace.scaler},

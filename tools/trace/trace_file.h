@@ -92,6 +92,9 @@ struct TracedGradient {
 
 struct Trace {
   std::string path, model, dtype, autocast, autocast_tables, scaler;
+  std::string fp8 = {};  ///< recipe; empty: no product is in fp8
+  /// As `train` says it.
+  std::string dtype_text() const { return fp8.empty() ? dtype : "fp8"; }
   std::string net, loss_kind;  ///< which net it is: its name or file; empty: not known
   std::int64_t batch = 0, width = 0;
   std::uint64_t seed = 0;

@@ -182,9 +182,9 @@ std::string trace_html(const Trace& trace) { return marked_trace_html(trace, "",
 
 std::string marked_trace_html(const Trace& trace, const std::string& title, const std::vector<MarkedTensor>& marks) {
   const std::vector<TracedSum> sums = summed(trace);
-  std::string out = html_head(fmt::format("ampcheck trace: {} in {}", trace.model, trace.dtype));
+  std::string out = html_head(fmt::format("ampcheck trace: {} in {}", trace.model, trace.dtype_text()));
   out += fmt::format("<h1>{}, scaler {}</h1><p>seed {}, {} steps, {} tensors{}</p>",
-                     html_escaped(net_in(trace.model, trace.dtype, trace.autocast, trace.autocast_tables)),
+                     html_escaped(net_in(trace.model, trace.dtype_text(), trace.autocast, trace.autocast_tables)),
                      html_escaped(trace.scaler), trace.seed, trace.steps.size(), grouped(std::ssize(trace.tensors)),
                      trace.torn ? "; the run was cut off" : "");
   out += chain_section(title, marks);

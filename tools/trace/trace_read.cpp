@@ -311,6 +311,7 @@ void Reader::run(const Json& j) {
     throw Error("schema " + j.at("schema").dump());
   trace_.model = j.at("model");
   trace_.dtype = name(dtype_of(j));
+  trace_.fp8 = j.value("fp8", "");
   trace_.scaler = j.at("scaler");
   trace_.autocast =
       j.value("autocast", trace_.dtype == "fp32" ? "none" : "cuda");  // traces that do not say it are of that list

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "checks/train/checkpoint.h"
 #include "checks/train/fp8_check.h"
@@ -139,6 +140,24 @@ TEST(Fp8, AWrongOpIsNamedInFp8Too) {
   const std::vector<RunFinding> found = findings_of(o, 2);
   ASSERT_FALSE(found.empty());
   EXPECT_EQ(found.front().code, RunCode::op) << text(found);
+}
+
+/// A recorded run says what it was in, and no product in fp8 is taken for one that autocast runs in fp32.
+TEST(Fp8, ATraceSaysSoAndHasItsCasts) {
+  const ampcheck::testing::TemporaryFolder folder;
+  const std::string file = folder.path() + "/run.trace";
+  for (const char* const recipe : {"current", "delayed,amax_history_len=4"}) {
+    ASSERT_EQ(ampcheck::testing::ampcheck(std::string("train mlp --dtype fp8 --fp8 ") + recipe +
+                                          " --steps 3 --record '" + file + "'")
+                  .exit_code,
+              0);
+    const auto shown = ampcheck::testing::ampcheck("trace '" + file + "'");
+    EXPECT_EQ(shown.exit_code, 0) << shown.err;
+    EXPECT_TRUE(contains(shown.out, std::string("mlp in fp8 (") + recipe + ")")) << shown.out;
+    EXPECT_TRUE(contains(shown.out, "backward cast of dy to e5m2")) << shown.out;
+    EXPECT_FALSE(contains(shown.out, "runs in fp32")) << shown.out;
+    std::filesystem::remove(file);
+  }
 }
 
 TEST(Fp8, ARunGoesOnFromItsCheckpointBitForBit) {

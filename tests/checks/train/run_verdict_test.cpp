@@ -122,6 +122,26 @@ TEST(RunVerdict, AnotherRateALostDecayAndALostMomentumAreUpdatesThatTheRuleDoesN
   }
 }
 
+/// Later on one step in seven is looked at as a whole, and what goes wrong stays wrong.
+TEST(RunVerdict, AStepThatBecomesWrongLateIsFoundWithinSeven) {
+  TrainOptions o = checked("mlp", Dtype::fp16);
+  EXPECT_TRUE(findings_of(o, 48).empty());
+  constexpr int kFrom = 30;
+  o.plant = [steps = 0, wrong = times(Stage::unscaled, 1.25)](Stage stage, ParameterSet& p, double scale) mutable {
+    if (stage == Stage::unscaled && steps++ >= kFrom) wrong(stage, p, scale);
+  };
+  const std::vector<RunFinding> late = findings_of(o, kFrom + 8);
+  ASSERT_TRUE(has(late, RunCode::unscale)) << text(late);
+  for (const RunFinding& f : late) {
+    if (f.code != RunCode::unscale) continue;
+    EXPECT_GE(f.step, kFrom);
+    EXPECT_LT(f.step, kFrom + 7);
+  }
+  o.judge = JudgeMode::all;
+  const std::vector<RunFinding> all = findings_of(o, kFrom + 1);
+  ASSERT_TRUE(has(all, RunCode::unscale)) << "every step is looked at: " << text(all);
+}
+
 TEST(RunVerdict, AScaleThatIsNeverDividedOutIsNamed) {
   TrainOptions o = checked("mlp", Dtype::fp16);
   o.judge = JudgeMode::none;
