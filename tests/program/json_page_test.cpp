@@ -178,9 +178,6 @@ const std::map<std::string, std::set<std::string>> kElsewhere = {
      {"cuda.devices[].name", "cuda.devices[].major", "cuda.devices[].minor", "cuda.devices[].memory_gib"}},
     {"ampcheck.journal/1", {"sampled", "again"}},
     {"ampcheck.contract/1", {"ops[].narrow[].tensor", "ops[].narrow[].fits"}},
-    // Of unseen kernels: those of the ops below have been looked at.
-    {"ampcheck.audit_zoo/1",
-     {"unseen.rules.*", "unseen.gradcheck.*", "correct_unseen.rule_alarms.*", "correct_unseen.gradcheck_alarms.*"}},
     // Of an op that lacks something; no built-in one does.
     {"ampcheck.wanting/1",
      {"ops[].nets[]", "ops[].op", "ops[].values", "ops[].defects", "ops[].variants", "ops[].wanting[]"}},
