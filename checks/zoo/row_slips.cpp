@@ -67,7 +67,7 @@ Kernel softmax(bool logarithm, OfSoftmax twist) {
 
 // ---- layer_norm and rms_norm ----
 
-enum class OfNorm { none, weight_after_means, dweight_of_x, dx_of_x, not_centred, dbias_weighted, sum_of_squares };
+enum class OfNorm { none, weight_after_means, dweight_of_x, dx_of_x, not_centred, dbias_times_weight, sum_of_squares };
 
 Kernel norm(bool centred, OfNorm twist) {
   const char* const saved = centred ? "inv_std" : "inv_rms";
@@ -118,7 +118,7 @@ Kernel norm(bool centred, OfNorm twist) {
         const float v = inverse * (centred ? g(i) - mean_g - inner * mean_gn : g(i) - inner * mean_gn);
         dx[at(i)] = late ? v * weight[index_of(i)] : v;
         dweight[index_of(i)] += dy[at(i)] * (twist == OfNorm::dweight_of_x ? x[at(i)] : normal(i));
-        dbias[index_of(i)] += twist == OfNorm::dbias_weighted ? dy[at(i)] * weight[index_of(i)] : dy[at(i)];
+        dbias[index_of(i)] += twist == OfNorm::dbias_times_weight ? dy[at(i)] * weight[index_of(i)] : dy[at(i)];
       }
     }
     call.out("dx", dx);
@@ -220,8 +220,8 @@ std::vector<Specimen> row_slip_specimens() {
         "weight|order|factor|mean", norm(true, OfNorm::weight_after_means)},
        {"not_centred", 4, "y = x inv_std weight + bias, the mean not taken off", "any", V::bug, "mean|term|without",
         norm(true, OfNorm::not_centred)},
-       {"dbias_weighted", 7, "dbias = sum dy weight", "any weight", V::bug, "weight|factor",
-        norm(true, OfNorm::dbias_weighted)},
+       {"dbias_times_weight", 7, "dbias = sum dy weight", "any weight", V::bug, "weight|factor",
+        norm(true, OfNorm::dbias_times_weight)},
        {"dweight_of_x", 7, "dweight = sum dy x, where n is due", "any", V::bug, "mean|normal|factor|x for|term|inv_std",
         norm(true, OfNorm::dweight_of_x)}},
       {});

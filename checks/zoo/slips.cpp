@@ -152,7 +152,7 @@ void add_of_two(std::vector<Specimen>& out) {
         kAllTypes, V::range_declared}},
       {});
   add(out, "swiglu",
-      {{"sigmoid_of_up", 7, "dup = g up sigmoid(up), where gate is due", "any", V::bug,
+      {{"gate_by_up", 7, "dup = g up sigmoid(up), where gate is due", "any", V::bug,
         "up for gate|exchang|another|swap|in place",
         binary([](float gate, float up, Dtype) { return gate * sigmoid(gate) * up; },
                [](float gate, float up, float g, Dtype) { return g * up * silu_slope(gate); },

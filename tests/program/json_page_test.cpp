@@ -282,7 +282,7 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
     {"ampcheck.completion/1", {"completion bash --json"}},
     {"ampcheck.contract/1",
      {"contract softmax sum softmax.y_saved_in_bf16 --json", "contract linear --accumulate h100 --dtype fp16 --json"}},
-    {"ampcheck.audit_zoo/1", {"audit zoo relu add.commuted --dtype fp32 --regimes quick --json"}},
+    {"ampcheck.audit_zoo/1", {"audit zoo relu mean --dtype fp32 --regimes quick --json"}},
     {"ampcheck.audit_gate/1", {"audit gate relu softmax --atol 0 --rtol 0 --json"}},
     {"ampcheck.audit_presets/1",
      {"audit gate --preset kernelbench mean --json", "audit gate --preset torch div --json"}},
