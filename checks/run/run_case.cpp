@@ -156,6 +156,7 @@ void add_facts(std::vector<CheckResult>& checks) {
     if (!convicts(check.verdict)) continue;
     const bool whole = check.code == Code::ac401 || is_wrong_number(check.code);
     for (const LaunchFact& fact : launch_facts()) {
+      if (fact.text.empty()) continue;
       const bool fits = fact.kind == Kind::unwritten ? whole && fact.tensor == check.id.tensor
                         : fact.kind == Kind::born
                             ? check.code == Code::ac102 || check.code == Code::ac103 || check.code == Code::ac203

@@ -95,6 +95,7 @@ TEST(PtxDoor, AFormatThatTheKernelDoesNotHaveIsNoCause) {
       ++convicted;
       EXPECT_FALSE(contains(check.cause, "fp16") || contains(check.cause, "fast")) << check.cause;
       EXPECT_TRUE(contains(check.cause, "rounded to bf16 at softmax.cu:10")) << check.cause;
+      EXPECT_FALSE(check.cause.ends_with("; ")) << check.cause;
     }
   }
   EXPECT_GE(convicted, 3);
