@@ -13,23 +13,9 @@ namespace {
 
 using V = Verdict;
 
-/// y = f(x, a), dx = df(x, g, a), where a is an attribute, or 0 without a name.
 Kernel of_attribute(const char* attribute, float (*f)(float x, float a), float (*df)(float x, float g, float a)) {
-  const auto number = [attribute](const Call& call) { return attribute == nullptr ? 0.0f : call.number(attribute); };
-  return kernel_of(
-      [=](const Call& call) {
-        Values y = call.in("x");
-        for (float& v : y) v = f(v, number(call));
-        call.out("y", y);
-      },
-      [=](const Call& call) {
-        const Values x = call.in("x");
-        Values dx = call.in("dy");
-        for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = df(x[i], dx[i], number(call));
-        call.out("dx", dx);
-      });
+  return elementwise(f, df, attribute);
 }
-Kernel plain(float (*f)(float x, float), float (*df)(float x, float g, float)) { return of_attribute(nullptr, f, df); }
 
 /// One of the two neighbours in the storage type, by a hash of the number: "stochastic" rounding.
 float at_random(float exact, Dtype dtype) {
@@ -106,13 +92,13 @@ void add_arithmetic(std::vector<Specimen>& out) {
       {});
   add(out, "log",
       {{"of_one_plus", 30, "log(1 + x)", "any", V::bug, "1 + x|log1p|another|added|offset|constant|+ 1",
-        plain([](float x, float) { return std::log1p(x); }, [](float x, float g, float) { return g / x; })}},
+        elementwise([](float x, float) { return std::log1p(x); }, [](float x, float g, float) { return g / x; })}},
       {});
   add(out, "sqrt",
       {{"of_absolute", 29, "sqrt(|x|): finite of negative numbers", "negative x", V::bug,
         "finite where|sign|absolute|hides|negative",
-        plain([](float x, float) { return std::sqrt(std::fabs(x)); },
-              [](float x, float g, float) { return g / (2 * std::sqrt(x)); }),
+        elementwise([](float x, float) { return std::sqrt(std::fabs(x)); },
+                    [](float x, float g, float) { return g / (2 * std::sqrt(x)); }),
         kAllTypes, V::bug, "x is positive, as the op declares: |x| is x"}},
       {});
 }
@@ -120,23 +106,24 @@ void add_arithmetic(std::vector<Specimen>& out) {
 void add_activations(std::vector<Specimen>& out) {
   add(out, "sigmoid",
       {{"one_branch", 2, "1 / (1 + exp(-|x|)) without the branch for negative x", "negative x", V::bug,
-        "sign|absolute|branch|negative", plain([](float x, float) { return sigmoid(std::fabs(x)); }, sigmoid_slope)}},
+        "sign|absolute|branch|negative",
+        elementwise([](float x, float) { return sigmoid(std::fabs(x)); }, sigmoid_slope)}},
       {});
   add(out, "tanh",
       {{"rational", 29, "x (27 + x^2) / (27 + 9 x^2)", "|x| above 1/2", V::bug,
         "another activation|approximat|fast|tanh|another function",
-        plain([](float x, float) { return x * (27 + x * x) / (27 + 9 * x * x); },
-              [](float x, float g, float) {
-                const float y = std::tanh(x);
-                return g * (1 - y * y);
-              }),
+        elementwise([](float x, float) { return x * (27 + x * x) / (27 + 9 * x * x); },
+                    [](float x, float g, float) {
+                      const float y = std::tanh(x);
+                      return g * (1 - y * y);
+                    }),
         kAllTypes, V::precision_contract}},
       {});
   add(out, "silu",
       {{"steeper", 30, "x sigmoid(1.702 x), gelu by sigmoid", "any", V::bug,
         "another activation|gelu|1.702|factor|constant|another function",
-        plain([](float x, float) { return x * sigmoid(1.702f * x); },
-              [](float x, float g, float) { return g * silu_slope(x, 1); })}},
+        elementwise([](float x, float) { return x * sigmoid(1.702f * x); },
+                    [](float x, float g, float) { return g * silu_slope(x, 1); })}},
       {});
   add(out, "swiglu",
       {{"halves_exchanged", 7, "gate and up are exchanged, forward and backward", "any", V::bug, "swap|exchang|another",
@@ -147,27 +134,27 @@ void add_activations(std::vector<Specimen>& out) {
   add(out, "gelu_tanh",
       {{"slope_without_cubic", 3, "the slope of the argument without its 3 c x^2", "any", V::bug,
         "term missing|missing term|without the term|constant|without the factor 1 +",
-        plain([](float x, float) { return 0.5f * x * (1 + std::tanh(kScale * (x + kCubic * (x * x * x)))); },
-              [](float x, float g, float) {
-                const float t = std::tanh(kScale * (x + kCubic * (x * x * x)));
-                return g * (0.5f * (1 + t) + 0.5f * x * (1 - t * t) * kScale);
-              })}},
+        elementwise([](float x, float) { return 0.5f * x * (1 + std::tanh(kScale * (x + kCubic * (x * x * x)))); },
+                    [](float x, float g, float) {
+                      const float t = std::tanh(kScale * (x + kCubic * (x * x * x)));
+                      return g * (0.5f * (1 + t) + 0.5f * x * (1 - t * t) * kScale);
+                    })}},
       {});
   add(out, "gelu", {},
       {{"by_sides", "erfc below zero, erf above",
-        plain([](float x, float) { return x * cdf_by_sides(x); },
-              [](float x, float g, float) {
-                return g * (cdf_by_sides(x) + x * (std::exp(-0.5f * (x * x)) * kDensity));
-              })}});
+        elementwise([](float x, float) { return x * cdf_by_sides(x); },
+                    [](float x, float g, float) {
+                      return g * (cdf_by_sides(x) + x * (std::exp(-0.5f * (x * x)) * kDensity));
+                    })}});
 }
 
 void add_rectifiers(std::vector<Specimen>& out) {
   add(out, "relu",
       {{"clipped_at_six", 30, "relu6", "x above 6", V::bug, "another activation|clip|clamp|satur|relu6",
-        plain([](float x, float) { return x <= 0  ? 0
-                                          : x > 6 ? 6.0f
-                                                  : x; },
-              [](float x, float g, float) { return x <= 0 ? 0.0f : g; })}},
+        elementwise([](float x, float) { return x <= 0  ? 0
+                                                : x > 6 ? 6.0f
+                                                        : x; },
+                    [](float x, float g, float) { return x <= 0 ? 0.0f : g; })}},
       {});
   add(out, "leaky_relu",
       {{"slope_twice", 1, "negative_slope is applied twice in backward", "negative x", V::bug, "factor",

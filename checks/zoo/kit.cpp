@@ -323,6 +323,22 @@ Kernel unary(float (*f)(float, Dtype), float (*df)(float, float, Dtype), Slip sl
   return kernel_of(forward, backward, std::move(slip));
 }
 
+Kernel elementwise(float (*f)(float x, float a), float (*df)(float x, float g, float a), const char* attribute) {
+  const auto number = [attribute](const Call& call) { return attribute == nullptr ? 0.0f : call.number(attribute); };
+  return kernel_of(
+      [=](const Call& call) {
+        Values y = call.in("x");
+        for (float& v : y) v = f(v, number(call));
+        call.out("y", y);
+      },
+      [=](const Call& call) {
+        const Values x = call.in("x");
+        Values dx = call.in("dy");
+        for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = df(x[i], dx[i], number(call));
+        call.out("dx", dx);
+      });
+}
+
 Kernel binary(float (*f)(float, float, Dtype), BinaryGradient da, BinaryGradient db, Slip slip, BinaryNames names) {
   const auto forward = [=](const Call& call) {
     const Values a = call.in(names.a), b = call.in(names.b);

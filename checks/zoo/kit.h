@@ -170,6 +170,9 @@ struct BinaryNames {
 using BinaryGradient = float (*)(float x, float y, float g, Dtype);
 Kernel binary(float (*f)(float x, float y, Dtype), BinaryGradient da, BinaryGradient db, Slip slip = {},
               BinaryNames names = {});
+/// y = f(x, a), dx = df(x, g, a), where a is an attribute, or 0 without a name.
+Kernel elementwise(float (*f)(float x, float a), float (*df)(float x, float g, float a),
+                   const char* attribute = nullptr);
 
 /// Row r of [.., D] values.
 inline std::span<const float> row_of(const Values& values, std::int64_t r, std::int64_t columns) {

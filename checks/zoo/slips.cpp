@@ -12,24 +12,6 @@ namespace {
 
 using V = Verdict;
 
-/// y = f(x, a), dx = df(x, g, a), where a is an attribute, or 0 without a name.
-Kernel elementwise(float (*f)(float x, float a), float (*df)(float x, float g, float a),
-                   const char* attribute = nullptr) {
-  const auto number = [attribute](const Call& call) { return attribute == nullptr ? 0.0f : call.number(attribute); };
-  return kernel_of(
-      [=](const Call& call) {
-        Values y = call.in("x");
-        for (float& v : y) v = f(v, number(call));
-        call.out("y", y);
-      },
-      [=](const Call& call) {
-        const Values x = call.in("x");
-        Values dx = call.in("dy");
-        for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = df(x[i], dx[i], number(call));
-        call.out("dx", dx);
-      });
-}
-
 float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
 float sigmoid_of(float x, float) { return sigmoid(x); }
 float tanh_of(float x, float) { return std::tanh(x); }
