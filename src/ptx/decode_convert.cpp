@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cvt: every pair of integer and float types, and the packed ones of 8 and 16 bits.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -246,6 +247,27 @@ void integer_filling(Warp& w, const Instruction& in) {
   into<R>(w, in.to[0], [=](int i) { return static_cast<R>(static_cast<D>(taken<S>(a[i]))); });
 }
 
+/// The low part of a register of 64 bits: the operand's may be wider than its type.
+template <class R, class D, class S>
+void integer_of_low_part(Warp& w, const Instruction& in) {
+  const std::uint64_t* const a = w.lanes<std::uint64_t>(in.from[0]);
+  into<R>(w, in.to[0], [=](int i) { return static_cast<R>(static_cast<D>(static_cast<S>(a[i]))); });
+}
+
+Execute of_low_part(const Type& to, const Type& from, int bits) {
+  return of_integer(to, [&]<class D>(D) {
+    return of_integer(from, [&]<class S>(S) -> Execute {
+      constexpr bool kSigned = std::is_signed_v<D>;
+      using R16 = std::conditional_t<kSigned, std::int16_t, std::uint16_t>;
+      using R32 = std::conditional_t<kSigned, std::int32_t, std::uint32_t>;
+      using R64 = std::conditional_t<kSigned, std::int64_t, std::uint64_t>;
+      return bits == 64   ? &integer_of_low_part<R64, D, S>
+             : bits == 32 ? &integer_of_low_part<R32, D, S>
+                          : &integer_of_low_part<R16, D, S>;
+    });
+  });
+}
+
 Execute filling(const Type& to, const Type& from, int bits) {
   if (!is_integer_type(from)) return nullptr;
   return of_integer(to, [&]<class D>(D) {
@@ -298,6 +320,20 @@ void place_result(Decoder& d, Instruction& in, const Type& to, const Type& from)
     d.fail("got a register of " + std::to_string(bits) + " bits, want one as wide as ." + std::string(to.word));
 }
 
+/// An integer of which the operand's register is wider than its type. False: it is none.
+bool takes_low_part(Decoder& d, Instruction& in, const Type& to, const Type& from) {
+  if (!is_integer_type(to) || !is_integer_type(from) || from.bits == 64 || in.number != 0 ||
+      d.register_bits(d.operand(1)) != 64)
+    return false;
+  Type filled = to, all = from;
+  filled.bits = std::max(d.register_bits(d.operand(0)), std::max(to.bits, 16));
+  all.bits = 64;
+  in.to[0] = d.result(d.operand(0), filled);
+  in.from[0] = d.value(d.operand(1), all);
+  in.run = of_low_part(to, from, filled.bits);
+  return true;
+}
+
 Watch watched(const Type& to, const Type& from) {
   if (to.is("f32") && from.is("f64")) return Watch::single;
   if (from.is("f32") && to.is("f16")) return Watch::half;
@@ -321,6 +357,7 @@ bool decode_convert(Decoder& d, Instruction& in) {
   d.want_all(words);
   const std::size_t count = to.lanes == 2 && from.lanes == 1 ? 3 : 2;
   d.want_operands(count, count);
+  if (count == 2 && takes_low_part(d, in, to, from)) return true;
   place_result(d, in, to, from);
   for (std::size_t i = 1; i < count; ++i) in.from[i - 1] = d.value(d.operand(i), from);
   in.watch = watched(to, from);

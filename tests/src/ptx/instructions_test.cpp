@@ -97,6 +97,12 @@ TEST(PtxInstructions, WholeNumbers) {
     return c;
   });
   expect_same("cvt.s32.s8 %r3, %r0;\n", [](U a, U, U) { return static_cast<U>(static_cast<std::int8_t>(a)); });
+  // The register of the operand may be wider than its type.
+  expect_same(
+      "mul.wide.u32 %d0, %r0, %r1;\ncvt.s64.s32 %d0, %d0;\nshr.s64 %d0, %d0, 16;\ncvt.u32.u64 %r3, %d0;\n",
+      [](U a, U b, U) { return static_cast<U>(static_cast<std::int64_t>(static_cast<std::int32_t>(a * b)) >> 16); });
+  expect_same("mul.wide.u32 %d0, %r0, %r1;\ncvt.s32.s8 %r3, %d0;\n",
+              [](U a, U b, U) { return static_cast<U>(static_cast<std::int8_t>(a * b)); });
   expect_same("setp.lt.s32 %p0, %r0, %r1;\nselp.b32 %r3, %r1, %r2, %p0;\n",
               [](U a, U b, U c) { return static_cast<std::int32_t>(a) < static_cast<std::int32_t>(b) ? b : c; });
 }
