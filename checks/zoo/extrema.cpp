@@ -32,17 +32,8 @@ struct Style {
   Slip slip = {};
 };
 
-/// x [N, D] seen along the axis: element i of line r.
-struct Lines {
-  std::int64_t lines, length, line_stride, step;
-  std::size_t at(std::int64_t line, std::int64_t i) const { return index_of(line * line_stride + i * step); }
-};
-
-Lines lines_of(const Call& call, const Style& style) {
-  const std::int64_t n = call.shape("x")[0], d = call.shape("x")[1];
-  bool first = call.integer("axis") == 0;
-  if (style.twist == Twist::square_by_rows && n == d) first = !first;
-  return first ? Lines{d, n, 1, d} : Lines{n, d, d, 1};
+AxisLines lines_of(const Call& call, const Style& style) {
+  return AxisLines(call, style.twist == Twist::square_by_rows);
 }
 
 /// Place and value of a line's winner.
@@ -51,7 +42,7 @@ struct Winner {
   float value = 0;
 };
 
-Winner winner_of(const Values& x, const Lines& lines, std::int64_t r, const Style& style) {
+Winner winner_of(const Values& x, const AxisLines& lines, std::int64_t r, const Style& style) {
   std::int64_t n = lines.length;
   if (style.twist == Twist::without_tail && n >= 8) n = n / 8 * 8;
   if (style.twist == Twist::without_last && n > 1) --n;
@@ -72,18 +63,18 @@ Winner winner_of(const Values& x, const Lines& lines, std::int64_t r, const Styl
 Kernel extremum(Style style) {
   const auto forward = [=](const Call& call) {
     const Values x = call.in("x");
-    const Lines lines = lines_of(call, style);
+    const AxisLines lines = lines_of(call, style);
     Values y;
-    for (std::int64_t r = 0; r < lines.lines; ++r) y.push_back(winner_of(x, lines, r, style).value);
+    for (std::int64_t r = 0; r < lines.count; ++r) y.push_back(winner_of(x, lines, r, style).value);
     call.out("y", y);
   };
   const auto backward = [=](const Call& call) {
     const Values x = call.in("x"), g = call.in("dy");
     Style chooses = style;
     if (style.twist == Twist::other_end) chooses.sign = -style.sign;
-    const Lines lines = lines_of(call, style);
+    const AxisLines lines = lines_of(call, style);
     Values dx(x.size());
-    for (std::int64_t r = 0; r < lines.lines; ++r) {
+    for (std::int64_t r = 0; r < lines.count; ++r) {
       const Winner best = winner_of(x, lines, r, chooses);
       float equals = 0;
       for (std::int64_t i = 0; i < lines.length; ++i) equals += x[lines.at(r, i)] == best.value ? 1.0f : 0.0f;

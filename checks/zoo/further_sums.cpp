@@ -13,20 +13,6 @@ namespace {
 
 using V = Verdict;
 
-/// Along the last axis or, with the attribute axis = 0, the first: element i of line r stands at `at(r, i)`.
-struct Lines {
-  std::int64_t count, length, line_stride, step;
-  explicit Lines(const Call& call) {
-    const std::int64_t n = call.shape("x")[0], d = call.shape("x")[1];
-    const bool first = call.integer("axis") == 0;
-    count = first ? d : n;
-    length = first ? n : d;
-    line_stride = first ? 1 : d;
-    step = first ? d : 1;
-  }
-  std::size_t at(std::int64_t r, std::int64_t i) const { return index_of(r * line_stride + i * step); }
-};
-
 /// Value of a line, given the value of the line before.
 using LineSum = float (*)(const Values& line, float before, std::int64_t r);
 
@@ -64,7 +50,7 @@ Kernel sum_by(LineSum sum, bool mean = false) {
   return kernel_of(
       [sum](const Call& call) {
         const Values x = call.in("x");
-        const Lines lines(call);
+        const AxisLines lines(call);
         Values y, line(index_of(lines.length));
         for (std::int64_t r = 0; r < lines.count; ++r) {
           for (std::int64_t i = 0; i < lines.length; ++i) line[index_of(i)] = x[lines.at(r, i)];
@@ -74,7 +60,7 @@ Kernel sum_by(LineSum sum, bool mean = false) {
       },
       [mean](const Call& call) {
         const Values g = call.in("dy");
-        const Lines lines(call);
+        const AxisLines lines(call);
         const float count = mean ? static_cast<float>(lines.length) : 1.0f;
         Values dx(index_of(call.shape("x").count()));
         for (std::int64_t r = 0; r < lines.count; ++r)
@@ -137,7 +123,7 @@ Kernel mse_loss(Loss loss) {
 
 /// max by a tournament of neighbours; `off`: the gradient goes that many places further.
 Kernel max_by_rounds(std::int64_t off) {
-  const auto winner = [](const Values& x, const Lines& lines, std::int64_t r) {
+  const auto winner = [](const Values& x, const AxisLines& lines, std::int64_t r) {
     std::vector<std::int64_t> left(index_of(lines.length));
     std::iota(left.begin(), left.end(), 0);
     const auto wins = [&](std::int64_t a, std::int64_t b) {  // a stands before b
@@ -156,14 +142,14 @@ Kernel max_by_rounds(std::int64_t off) {
   return kernel_of(
       [winner](const Call& call) {
         const Values x = call.in("x");
-        const Lines lines(call);
+        const AxisLines lines(call);
         Values y;
         for (std::int64_t r = 0; r < lines.count; ++r) y.push_back(x[lines.at(r, winner(x, lines, r))]);
         call.out("y", y);
       },
       [winner, off](const Call& call) {
         const Values x = call.in("x"), g = call.in("dy");
-        const Lines lines(call);
+        const AxisLines lines(call);
         Values dx(x.size());
         for (std::int64_t r = 0; r < lines.count; ++r)
           dx[lines.at(r, (winner(x, lines, r) + off) % lines.length)] = g[index_of(r)];

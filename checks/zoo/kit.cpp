@@ -323,6 +323,21 @@ Kernel unary(float (*f)(float, Dtype), float (*df)(float, float, Dtype), Slip sl
   return kernel_of(forward, backward, std::move(slip));
 }
 
+AxisLines::AxisLines(const Call& call, bool confused) {
+  const std::int64_t n = call.shape("x")[0], d = call.shape("x")[1];
+  const bool first = (call.integer("axis") == 0) != (confused && n == d);
+  count = first ? d : n;
+  length = first ? n : d;
+  line_stride = first ? 1 : d;
+  step = first ? d : 1;
+}
+
+Values AxisLines::line(const Values& x, std::int64_t r) const {
+  Values out;
+  for (std::int64_t i = 0; i < length; ++i) out.push_back(x[at(r, i)]);
+  return out;
+}
+
 Kernel elementwise(float (*f)(float x, float a), float (*df)(float x, float g, float a), const char* attribute) {
   const auto number = [attribute](const Call& call) { return attribute == nullptr ? 0.0f : call.number(attribute); };
   return kernel_of(

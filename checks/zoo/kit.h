@@ -174,6 +174,15 @@ Kernel binary(float (*f)(float x, float y, Dtype), BinaryGradient da, BinaryGrad
 Kernel elementwise(float (*f)(float x, float a), float (*df)(float x, float g, float a),
                    const char* attribute = nullptr);
 
+/// x [N, D] seen along the attribute "axis": element i of line r stands at `at(r, i)`.
+struct AxisLines {
+  std::int64_t count, length, line_stride, step;
+  /// `confused`: as of a kernel that takes the other axis of a square.
+  explicit AxisLines(const Call& call, bool confused = false);
+  std::size_t at(std::int64_t r, std::int64_t i) const { return index_of(r * line_stride + i * step); }
+  Values line(const Values& x, std::int64_t r) const;
+};
+
 /// Row r of [.., D] values.
 inline std::span<const float> row_of(const Values& values, std::int64_t r, std::int64_t columns) {
   return std::span(values).subspan(index_of(r * columns), index_of(columns));

@@ -29,17 +29,8 @@ struct Style {
   Slip slip = {};
 };
 
-/// x [N, D] seen along the axis that is reduced: element i of line r.
-struct Lines {
-  std::int64_t lines, length, line_stride, step;
-  std::size_t at(std::int64_t line, std::int64_t i) const { return index_of(line * line_stride + i * step); }
-};
-
-Lines lines_of(const Call& call, const Style& style) {
-  const std::int64_t n = call.shape("x")[0], d = call.shape("x")[1];
-  bool first = call.integer("axis") == 0;
-  if (style.twist == Twist::square_by_rows && n == d) first = !first;
-  return first ? Lines{d, n, 1, d} : Lines{n, d, d, 1};
+AxisLines lines_of(const Call& call, const Style& style) {
+  return AxisLines(call, style.twist == Twist::square_by_rows);
 }
 
 float count_of(std::int64_t n, const Style& style) {
@@ -51,9 +42,9 @@ float count_of(std::int64_t n, const Style& style) {
 Kernel reduction(bool mean, Style style) {
   const auto forward = [=](const Call& call) {
     const Values x = call.in("x");
-    const Lines lines = lines_of(call, style);
-    Values y(index_of(lines.lines));
-    for (std::int64_t r = 0; r < lines.lines; ++r) {
+    const AxisLines lines = lines_of(call, style);
+    Values y(index_of(lines.count));
+    for (std::int64_t r = 0; r < lines.count; ++r) {
       float s = total(style.sum, lines.length, [&](std::int64_t i) { return Term{x[lines.at(r, i)]}; });
       if (style.twist == Twist::fp16_total) s = fp16(s);
       const float n = count_of(lines.length, style);
@@ -63,10 +54,10 @@ Kernel reduction(bool mean, Style style) {
   };
   const auto backward = [=](const Call& call) {
     const Values g = call.in("dy");
-    const Lines lines = lines_of(call, style);
+    const AxisLines lines = lines_of(call, style);
     Values dx(index_of(call.shape("x").count()));
     const float n = count_of(lines.length, style);
-    for (std::int64_t r = 0; r < lines.lines; ++r)
+    for (std::int64_t r = 0; r < lines.count; ++r)
       for (std::int64_t i = 0; i < lines.length; ++i)
         dx[lines.at(r, i)] = !mean || style.twist == Twist::gradient_without_n ? g[index_of(r)]
                              : style.twist == Twist::reciprocal                ? g[index_of(r)] * (1 / n)

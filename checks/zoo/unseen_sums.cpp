@@ -15,25 +15,6 @@ namespace {
 
 using V = Verdict;
 
-/// Along the last axis or, with the attribute axis = 0, the first.
-struct Lines {
-  std::int64_t count, length, line_stride, step;
-  explicit Lines(const Call& call) {
-    const Shape& x = call.shape("x");
-    const bool first = call.integer("axis") == 0;
-    count = first ? x[1] : x[0];
-    length = first ? x[0] : x[1];
-    line_stride = first ? 1 : x[1];
-    step = first ? x[1] : 1;
-  }
-  std::size_t at(std::int64_t line, std::int64_t i) const { return index_of(line * line_stride + i * step); }
-  Values line(const Values& x, std::int64_t k) const {
-    Values out;
-    for (std::int64_t i = 0; i < length; ++i) out.push_back(x[at(k, i)]);
-    return out;
-  }
-};
-
 // ---- sum and mean ----
 
 using LineSum = float (*)(const Values&);
@@ -79,7 +60,7 @@ Kernel sums(LineSum sum, Count by, bool keeps_workspace = false) {
   return kernel_of(
       [=](const Call& call) {
         const Values x = call.in("x");
-        const Lines lines(call);
+        const AxisLines lines(call);
         const auto n = static_cast<float>(lines.length);
         Values y;
         for (std::int64_t k = 0; k < lines.count; ++k) {
@@ -94,7 +75,7 @@ Kernel sums(LineSum sum, Count by, bool keeps_workspace = false) {
       },
       [=](const Call& call) {
         const Values g = call.in("dy");
-        const Lines lines(call);
+        const AxisLines lines(call);
         Values dx(index_of(call.shape("x").count()));
         for (std::int64_t k = 0; k < lines.count; ++k)
           for (std::int64_t i = 0; i < lines.length; ++i)
@@ -232,7 +213,7 @@ Kernel extreme(Search search) {
   return kernel_of(
       [search](const Call& call) {
         const Values x = call.in("x");
-        const Lines lines(call);
+        const AxisLines lines(call);
         Values y;
         for (std::int64_t k = 0; k < lines.count; ++k) {
           const std::int64_t at = search.winner(lines.line(x, k));
@@ -242,7 +223,7 @@ Kernel extreme(Search search) {
       },
       [search](const Call& call) {
         const Values x = call.in("x"), g = call.in("dy");
-        const Lines lines(call);
+        const AxisLines lines(call);
         Values dx(x.size());
         for (std::int64_t k = 0; k < lines.count; ++k) {
           const std::int64_t at = search.winner(lines.line(x, k));

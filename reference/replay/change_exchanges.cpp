@@ -100,12 +100,6 @@ Values computed(Primitive primitive, const Shape& shape, const Values& a, const 
   return plain_elementwise(node, args, shapes);
 }
 
-Change chosen(std::string words, double freedom) {
-  Change out{.words = std::move(words)};
-  out.freedom = freedom;
-  return out;
-}
-
 }  // namespace
 
 std::vector<int> FormulaChanges::numbers_at_hand() {

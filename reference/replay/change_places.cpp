@@ -16,11 +16,7 @@ namespace {
 /// Bits of choice among the changes of places, about.
 constexpr double kOfPlaces = 6;
 
-Change placed(std::string words) {
-  Change out{.words = std::move(words)};
-  out.freedom = kOfPlaces;
-  return out;
-}
+Change placed(std::string words) { return chosen(std::move(words), kOfPlaces); }
 
 /// Another order of n elements: which one comes to stand at i.
 struct Order {

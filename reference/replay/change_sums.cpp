@@ -18,11 +18,7 @@ namespace {
 /// Bits of choice among the ways to leave terms out, about.
 constexpr double kOfTerms = 8;
 
-Change of_terms(std::string words) {
-  Change out{.words = std::move(words)};
-  out.freedom = kOfTerms;
-  return out;
-}
+Change of_terms(std::string words) { return chosen(std::move(words), kOfTerms); }
 
 /// Which of n terms loops take that are cut short or step too far: see(weights, words).
 template <class See>

@@ -18,6 +18,13 @@
 
 namespace ampcheck::reference {
 
+/// A change that is one of many of its kind: `freedom` bits of choice.
+inline Change chosen(std::string words, double freedom) {
+  Change out{.words = std::move(words)};
+  out.freedom = freedom;
+  return out;
+}
+
 class FormulaChanges {
  public:
   using Values = std::vector<double>;
