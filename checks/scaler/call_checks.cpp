@@ -121,8 +121,10 @@ class Auditor {
 
   /// The first call that differs, and how.
   std::string first_difference(const Scenario& s, std::size_t& at) {
-    const std::vector<Reply> due = what_is_due(rule_, s.setup, s.calls);
-    const std::vector<Reply> got = subject_.run(s.setup, s.calls);
+    return first_difference(s, subject_.run(s.setup, s.calls), what_is_due(rule_, s.setup, s.calls), at);
+  }
+  std::string first_difference(const Scenario& s, const std::vector<Reply>& got, const std::vector<Reply>& due,
+                               std::size_t& at) {
     ++out_.sequences;
     out_.calls += static_cast<std::int64_t>(got.size());
     for (at = 0; at < std::min(due.size(), got.size()); ++at) {
@@ -223,11 +225,12 @@ class Auditor {
             s.calls.push_back(kAlphabet[l]);
             if (kAlphabet[l].op == Op::update) s.calls.push_back({Op::zero});
           }
-          const std::vector<Reply> due = what_is_due(rule_, s.setup, s.calls);
+          std::vector<Reply> due = what_is_due(rule_, s.setup, s.calls);
           if (poisoned(due)) continue;
-          if (!explored(s)) return;
           if (due.size() == s.calls.size() && !due.back().error) next.push_back(std::move(longer));
+          if (!explore(s, std::move(due))) return;
         }
+      if (!explored(s)) return;
       level = std::move(next);
       out_.longest = length;
     }
@@ -239,31 +242,57 @@ class Auditor {
     std::uint64_t state = 0x9E3779B97F4A7C15u;
     for (int word = 0; word < kWords; ++word) {
       s.calls.clear();
+      std::vector<Reply> due;
       while (s.calls.size() < kLength) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         s.calls.push_back(alphabet[(state >> 33) % alphabet.size()]);
         if (s.calls.back().op == Op::update) s.calls.push_back({Op::zero});
-        const std::vector<Reply> due = what_is_due(rule_, s.setup, s.calls);
-        if (due.back().error || poisoned(due)) s.calls.resize(due.size() - 1);
+        due = what_is_due(rule_, s.setup, s.calls);
+        if (due.back().error || poisoned(due)) {
+          due.pop_back();
+          s.calls.resize(due.size());
+        }
       }
-      if (!explored(s)) return;
+      if (!explore(s, std::move(due))) return;
     }
+    explored(s);
   }
 
-  /// False if a difference was found: it is reported by what differs.
+  /// The calls of `s` wait, to be run together with others. False as `explored`.
+  bool explore(Scenario& s, std::vector<Reply> due) {
+    constexpr std::size_t kTogether = 512;
+    waiting_.push_back(s.calls);
+    due_.push_back(std::move(due));
+    return waiting_.size() < (subject_.is_fast() ? kTogether : 1) || explored(s);
+  }
+
+  /// Runs what waits. False if a difference was found: the first one is reported by what differs.
   bool explored(Scenario& s) {
-    std::size_t at = 0;
-    const std::string text = first_difference(s, at);
-    if (text.empty()) return true;
+    const std::vector<std::vector<Reply>> got = subject_.run_each(s.setup, waiting_);
+    bool same = true;
+    for (std::size_t i = 0; i < got.size() && same; ++i) {
+      std::size_t at = 0;
+      s.calls = waiting_[i];
+      const std::string text = first_difference(s, got[i], due_[i], at);
+      same = text.empty();
+      if (!same) report_explored(s, at, text);
+    }
+    waiting_.clear();
+    due_.clear();
+    return same;
+  }
+
+  void report_explored(Scenario& s, std::size_t at, const std::string& text) {
     const Op op = s.calls[at].op;
     const bool refused = text.starts_with("it ");
     s.code = refused ? "S14" : op == Op::update ? "S1" : op == Op::step ? "S11" : "S13";
     report(result(s.code), shortest(s, at), Outcome::failed);
-    return false;
   }
 
   Subject& subject_;
   const ScaleRule& rule_;
+  std::vector<std::vector<Call>> waiting_;
+  std::vector<std::vector<Reply>> due_;  ///< of those that wait
   CallAudit out_;
 };
 

@@ -69,6 +69,12 @@ class Subject {
   virtual ~Subject() = default;
   /// A new scaler and these calls. Ends behind the first error.
   virtual std::vector<Reply> run(const Setup& setup, std::span<const Call> calls) = 0;
+  /// Each of the sequences, with a scaler of its own. One whose process is asked once for all takes less time.
+  virtual std::vector<std::vector<Reply>> run_each(const Setup& setup, std::span<const std::vector<Call>> sequences) {
+    std::vector<std::vector<Reply>> out;
+    for (const std::vector<Call>& calls : sequences) out.push_back(run(setup, calls));
+    return out;
+  }
   virtual bool has_ranks() const { return false; }
   virtual bool has_schedule() const { return false; }
   virtual bool has_fused() const { return false; }

@@ -43,13 +43,13 @@ Dims standard_dims(const OpSignature& signature, std::size_t which) {
 
 namespace {
 
-/// Elements of the largest input.
-std::int64_t largest_input(const OpSignature& signature, const Dims& dims, const Attributes& attributes) {
-  std::int64_t largest = 0;
+/// Elements of the largest input; in double, since a described op may ask for more than 2^63.
+double largest_input(const OpSignature& signature, const Dims& dims, const Attributes& attributes) {
+  double largest = 0;
   for (const TensorSpec& spec : signature.inputs) {
-    std::int64_t count = 1;
+    double count = 1;
     for (const std::string& extent : OpSignature::symbols(spec))
-      count *= extent_value(extent, dims, attributes).value_or(0);
+      count *= static_cast<double>(extent_value(extent, dims, attributes).value_or(0));
     largest = std::max(largest, count);
   }
   return largest;
@@ -58,7 +58,7 @@ std::int64_t largest_input(const OpSignature& signature, const Dims& dims, const
 }  // namespace
 
 std::optional<Dims> certification_dims(const OpSignature& signature, const Attributes& attributes) {
-  constexpr std::int64_t kSmall = 256;
+  constexpr double kSmall = 256;
   const auto valid = [&](const Dims& dims) { return !signature.valid || signature.valid(dims, attributes); };
   if (const Dims dims = standard_dims(signature, 0);
       signature.valid && largest_input(signature, dims, attributes) <= kSmall && valid(dims))

@@ -15,6 +15,9 @@
 #include <vector>
 
 #include "checks/case/case_reference.h"
+#include "checks/scaler/call_checks.h"
+#include "checks/scaler/library.h"
+#include "src/amp/scale_rule.h"
 #include "src/error.h"
 #include "tests/bench/figures.h"
 #include "tests/support/paths.h"
@@ -130,6 +133,21 @@ void worker_overhead(benchmark::State& state) {
   record_figure("a case in a worker process, more than in-process", Goal::at_most, 50, best, "us");
 }
 
+/// The search through the calls of a scaler in a library, whose process is asked for each.
+void search_of_library(benchmark::State& state) {
+  const std::string library = tests::in_build("/custom_ops/my_scaler_none.so");
+  const auto subject = checks::scaler::library_scaler(library);
+  const auto calls = static_cast<double>(checks::scaler::audit_calls(*subject, scale_rule("torch")).calls);
+  double best = 1e30;
+  for (auto _ : state) {
+    const double seconds = run_program({"audit", "scaler", library}).seconds;
+    best = std::min(best, seconds);
+    state.SetIterationTime(seconds);
+  }
+  record_figure("search through all sequences of calls of a library's scaler, in its own process", Goal::at_least, 1e6,
+                calls / best, "calls/s");
+}
+
 /// Bytes of the tensors of a forward and a backward call in their storage types.
 double tensor_bytes(const checks::OpDef& op, const OpCall& call) {
   double total = 0;
@@ -182,6 +200,7 @@ const bool registered = [] {
   add_figure("program/check", 1, check_all);
   add_figure("program/list", 20, list_ops);
   add_figure("program/worker", 5, worker_overhead);
+  add_figure("program/search_of_library", 5, search_of_library);
   const auto memory = [](const std::string& name, bool row_wise) {
     add_figure("memory/" + name, 1, [=](benchmark::State& state) { memory_of(state, name, row_wise); });
   };

@@ -90,6 +90,14 @@ TEST(AuditStep, WhatALibraryDoesToItsProcessIsAFinding) {
   }
 }
 
+/// Sequences go to the process many at a time: the one that ended it is named all the same.
+TEST(AuditStep, TheCallsAreNamedAmongManySequences) {
+  const ProgramResult got = ampcheck("audit scaler " + tests::in_build("/custom_ops/my_scaler_crashes_late.so"));
+  EXPECT_EQ(got.exit_code, 1) << got.out;
+  EXPECT_TRUE(contains(got.err, "by signal 6 (Aborted) in these calls: scale, scale, scale, scale, scale, scale\n"))
+      << got.err;
+}
+
 /// The library lies apart from what judges and reports, which says the same as with both in one process.
 TEST(AuditStep, ALibraryRunsInAProcessOfItsOwn) {
   const std::string ops = tests::in_build("/custom_ops/");
@@ -100,7 +108,8 @@ TEST(AuditStep, ALibraryRunsInAProcessOfItsOwn) {
   for (const std::string& one :
        {"scaler " + ops + "my_scaler_none.so", "scaler " + ops + "my_scaler_divides_by_half.so",
         "scaler " + ops + "my_scaler_state_without_count.so", "scaler " + ops + "my_scaler_grows_late.so",
-        "step " + ops + "my_loop_NONE.so", "step " + ops + "my_loop_CLIPS_SCALED.so"}) {
+        "scaler " + ops + "my_scaler_wrong_late.so", "step " + ops + "my_loop_NONE.so",
+        "step " + ops + "my_loop_CLIPS_SCALED.so"}) {
     const ProgramResult apart = ampcheck("audit " + one + " --json"),
                         here = ampcheck("audit " + one + " --json --isolation none");
     EXPECT_EQ(apart.out, here.out) << one;

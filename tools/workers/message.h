@@ -34,11 +34,13 @@ inline bool read_whole(int file, char* to, std::size_t bytes) {
   return true;
 }
 
-/// A message behind its length. False if the other side is gone.
-inline bool send_message(int file, const std::string& text) {
+/// A message behind its length.
+inline std::string framed(const std::string& text) {
   const std::uint64_t size = text.size();
-  return write_whole(file, std::string(reinterpret_cast<const char*>(&size), sizeof size) + text);
+  return std::string(reinterpret_cast<const char*>(&size), sizeof size) + text;
 }
+/// False if the other side is gone.
+inline bool send_message(int file, const std::string& text) { return write_whole(file, framed(text)); }
 inline bool receive_message(int file, std::string& text) {
   std::uint64_t size = 0;
   if (!read_whole(file, reinterpret_cast<char*>(&size), sizeof size) || size > kMostMessage) return false;
