@@ -3,6 +3,9 @@
 #include "src/tensor_core/tile.h"
 
 #include <hwy/base.h>  // HWY_PUSH_ATTRIBUTES
+#if HWY_ARCH_X86_64
+#include <immintrin.h>
+#endif
 
 #include <cstring>
 
@@ -36,7 +39,10 @@ std::int64_t tile_of_16_in_parts(const Settings& settings, const PanelView& a, c
 HWY_PUSH_ATTRIBUTES("avx512f,avx512vl,avx512dq,avx512bw")
 namespace sixteen {
 constexpr int kLanes = 16;
+#define AMPCHECK_TO_FLOATS_TOWARD_ZERO(x) \
+  bits_as<Floats>(_mm512_cvt_roundepi32_ps(bits_as<__m512i>(x), _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC))
 #include "src/tensor_core/tile_lanes.h"
+#undef AMPCHECK_TO_FLOATS_TOWARD_ZERO
 }  // namespace sixteen
 
 std::int64_t tile_of_16(const Settings& settings, const PanelView& a, const PanelView& b, std::int64_t begin,

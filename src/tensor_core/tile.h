@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One tile of a product: 2 rows of a by two vectors of columns of b, block after block. Between multiply.cpp, which
-// packs matrices, and the code of each width (tile_lanes.h).
+// One tile of a product: kTileRows rows of a by two vectors of columns of b, block after block. Between multiply.cpp,
+// which packs matrices, and the code of each width (tile_lanes.h).
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace ampcheck::tensor_core {
 
-inline constexpr int kTileRows = 2;
+inline constexpr int kTileRows = 4;
 
-/// Packed values of one panel of rows of a (2 of them) or columns of b (two vectors of them), k outermost. What no fast
-/// way takes stands there as zero, and `odd` says so.
+/// Packed values of one panel of rows of a (kTileRows of them) or columns of b (two vectors of them), k outermost. What
+/// no fast way takes stands there as zero, and `odd` says so.
 struct PanelView {
   const float* values = nullptr;
   const std::int16_t* exponents = nullptr;  ///< of a zero: Settings::zero_exponent

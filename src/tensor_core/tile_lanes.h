@@ -65,6 +65,12 @@ AMPCHECK_INLINE Ints difference(const Ints& x, const Ints& y) {
 
 /// The sum x of a block, in units of 2^(E-F), in the output type. `back`: 2^(E-F).
 AMPCHECK_INLINE Floats finish(const Settings& s, const Ints& x, const Floats& back) {
+#ifdef AMPCHECK_TO_FLOATS_TOWARD_ZERO
+  if (s.result != Rule::Result::nearest_fp16) {
+    const Ints cut = bits_as<Ints>(AMPCHECK_TO_FLOATS_TOWARD_ZERO(x));
+    return bits_as<Floats>(s.result == Rule::Result::truncated_13_bits ? cut & ~0x3ff : cut) * back;
+  }
+#endif
   // Of the least number the size wraps: it stands only where a block is done again by the reference.
   const Ints sign = x & all(INT32_MIN), size = difference(x ^ (x >> 31), x >> 31);
   const Floats nearest = __builtin_convertvector(size, Floats);
@@ -88,9 +94,10 @@ AMPCHECK_INLINE bool any(const Ints& flags) {
 }
 
 /// x + y; `odd` gets its highest bit where the sum does not fit, or comes so near that fp32 would round it to 2^31.
-AMPCHECK_INLINE Ints add(const Ints& x, const Ints& y, Ints& odd) {
+/// `fits`: it always does.
+AMPCHECK_INLINE Ints add(const Ints& x, const Ints& y, bool fits, Ints& odd) {
   const Ints sum = bits_as<Ints>(bits_as<Words>(x) + bits_as<Words>(y));  // wraps: the flags say so
-  odd |= ((x ^ sum) & (y ^ sum)) | bits_as<Ints>(bits_as<Words>(sum ^ (sum >> 31)) + 0x100u);
+  if (!fits) odd |= ((x ^ sum) & (y ^ sum)) | bits_as<Ints>(bits_as<Words>(sum ^ (sum >> 31)) + 0x100u);
   return sum;
 }
 
@@ -147,12 +154,14 @@ AMPCHECK_INLINE bool do_block(const Settings& s, const float* a, const std::int1
   Ints sums[kTileRows][2], more[kTileRows][2] = {};
   add_products<(products < 16 ? products : 16)>(a, b, scale, sums);
   if constexpr (products > 16) add_products<products - 16>(a + 16 * kTileRows, b + 16 * 2 * kLanes, scale, more);
+  // A product is below 2^(F+2), and so is c: of 8 products with F of 24 nine of these are below 2^30.
+  const bool fits = products <= 8 && s.fraction <= 24;
   Floats results[kTileRows][2];
   for (int row = 0; row < kTileRows; ++row)
     for (int half = 0; half < 2; ++half) {
       Ints sum = sums[row][half];
-      if constexpr (products > 16) sum = add(sum, more[row][half], odd);
-      sum = add(sum, __builtin_convertvector(of_c[row][half] * scale[row][half], Ints), odd);
+      if constexpr (products > 16) sum = add(sum, more[row][half], false, odd);
+      sum = add(sum, __builtin_convertvector(of_c[row][half] * scale[row][half], Ints), fits, odd);
       const Floats back = bits_as<Floats>((254 << 23) - bits_as<Ints>(scale[row][half]));
       results[row][half] = finish(s, sum, back);
     }
