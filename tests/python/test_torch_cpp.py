@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Solutions in C++: built from their sources, judged, and loaded anew."""
 
+import json
+import subprocess
+import sys
+
 import pytest
+from ampcheck import EnvironmentError, _sandbox
 from test_torch_definitions import GEMM, folder, judged  # noqa: F401  (a fixture)
 
 # torch/extension.h has all of it, and takes three times as long to compile.
@@ -53,6 +58,35 @@ def test_what_cannot_be_built_here_is_said(folder, capsys, monkeypatch):  # noqa
     monkeypatch.setenv("CXX", "no-such-compiler")
     code, said = judged(capsys, problem, solution(folder, BODIES["right"][0]))
     assert code == 6 and "no compiler 'no-such-compiler'" in said, said
+
+
+READS = f"""#include <fstream>
+at::Tensor run(at::Tensor a, at::Tensor b) {{
+  return std::ifstream(SECRET).good() ? a : shifted({PRODUCT}, 0).to(at::kHalf);
+}}"""
+INSIDE = {  # exit code, word; outside, where it is run there too: compiling takes long
+    "tries_to_read": (READS, 0, "in a sandbox", 1),
+    "includes": (f"#include SECRET\n{BODIES['right'][0]}", 1, "Permission denied", None),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_it_is_built_and_run_in_the_sandbox(folder, tmp_path_factory, name):  # noqa: F811
+    try:
+        _sandbox.version()
+    except EnvironmentError as error:
+        pytest.skip(str(error))
+    secret = tmp_path_factory.mktemp("home") / "secret"
+    secret.write_text("// nothing")
+    body, inside, word, outside = INSIDE[name]
+    problem, ours = folder.put("definition.json", GEMM), solution(folder, f'#define SECRET "{secret}"\n{body}')
+    for options, wanted in ((["--sandbox"], inside), ([], outside)):
+        if wanted is None:
+            continue
+        run = subprocess.run([sys.executable, "-m", "ampcheck", "verify", problem, ours, "--json", "--regimes", "quick",
+                              "--seed", "5", *options], text=True, capture_output=True, timeout=600)
+        assert run.returncode == wanted, run.stdout + run.stderr
+        assert not options or word in json.dumps(json.loads(run.stdout)), run.stdout
 
 
 def test_load_inline_without_nvcc_is_no_finding(folder, capsys, monkeypatch):  # noqa: F811
