@@ -39,7 +39,8 @@ _READABLE = ("/usr", "/lib", "/lib64", "/bin", "/opt", "/etc/ld.so.cache", "/etc
              "/etc/localtime", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems", "/proc/self/maps",
              "/proc/self/status", "/proc/self/cgroup", "/proc/sys/vm/overcommit_memory", "/sys/devices/system",
              "/dev/urandom", "/dev/zero", "/dev/full")
-_KEPT = ("PATH", "CXX", "LANG", "LC_ALL", "PYTHONPATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "TRITON_INTERPRET", "AMPCHECK_JOBS")
+_KEPT = ("PATH", "CXX", "LANG", "LC_ALL",
+         "PYTHONPATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "TRITON_INTERPRET", "AMPCHECK_JOBS")
 
 
 def _libc() -> ctypes.CDLL:
