@@ -148,9 +148,11 @@ TEST(Isolation, ACoOperatingKernelReturnsOnAnInterrupt) {
   for (const std::string isolation : {"worker", "none"}) {
     const testing::TemporaryFolder folder;
     const std::string mark = folder.path() + "/mark";
-    const ProgramResult run = testing::shell("AMPCHECK_TEST_MARK=" + mark + " $AMPCHECK check " + kHostile +
-                                             " 'returns_when_asked(x=fp32[17,7],seed=1)' --isolation " + isolation +
-                                             " & pid=$!\nsleep 1; kill -INT $pid; wait $pid");
+    const ProgramResult run =
+        testing::shell("AMPCHECK_TEST_MARK=" + mark + " $AMPCHECK check " + kHostile +
+                       " 'returns_when_asked(x=fp32[17,7],seed=1)' --journal " + mark + ".journal --isolation " +
+                       isolation + " & pid=$!\nfor i in $(seq 600); do [ -s " + mark +
+                       ".journal ] && break; sleep 0.1; done; sleep 1; kill -INT $pid; wait $pid");
     EXPECT_EQ(run.exit_code, 130) << isolation << run.out << run.err;
     EXPECT_TRUE(contains(run.out, "Interrupted after 0 of 1 cases")) << isolation << run.out;
     EXPECT_TRUE(std::filesystem::exists(mark)) << isolation;

@@ -271,7 +271,8 @@ TEST_F(Shards, APartOfWhichRanksDieIsLeftToALaterJob) {
                           " loops --regimes quick --timeout 2 --jobs 1 --engine mpi --run-file job";
   const ProgramResult lost =
       shell("cd '" + folder_.path() + "'; \"$AMPCHECK\" " + job +
-            " & pid=$!; sleep 1; for p in 15 16; do printf 'begun by rank 1\\nbegun by rank 2\\n' "
+            " & pid=$!; for i in $(seq 600); do ls job/*.claim >none 2>none && break; sleep 0.05; done; "
+            "for p in 15 16; do printf 'begun by rank 1\\nbegun by rank 2\\n' "
             ">job/part$p.claim; done; wait $pid");
   EXPECT_TRUE(contains(lost.err, "the same command, with --run-file job, goes on")) << lost.err;
   EXPECT_TRUE(contains(lost.out, "are in none of the files")) << lost.out;
