@@ -211,9 +211,10 @@ std::vector<Specimen> fresh_attention_specimens() {
       {{"scale_of_length", 48, "scores are divided by the root of T, not of E", "T other than E", V::bug,
         "factor|scale|constant|sqrt|root", kernel(Twist::scale_of_length)},
        {"softmax_over_queries", 8, "the softmax of forward runs along the queries", "more than one query", V::bug,
-        "axis|transpos|another|queries|rows", kernel(Twist::over_queries), kAllTypes, V::structural},
+        "axis|transpos|another|queries|rows|sum to 1|normali", kernel(Twist::over_queries), kAllTypes, V::structural},
        {"lse_without_maximum", 3, "lse is saved without the largest score", "scores that are not 0", V::bug,
-        "maximum|shift|term missing|missing term|without the term|missing|factor|max",
+        "maximum|shift|term missing|missing term|without the term|missing|factor|max|overflow|infinite|leaves the "
+        "range",
         kernel(Twist::lse_without_maximum), kAllTypes, V::range_declared},
        {"ds_unweighted", 3, "ds = dp - delta, without its factor p", "any", V::bug,
         "factor|missing|without|term missing|weight", kernel(Twist::ds_unweighted)},

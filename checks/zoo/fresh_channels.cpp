@@ -18,7 +18,7 @@ enum class Twist {
   // Wrong.
   groups_exchanged,
   count_of_channels,
-  folded_affine,
+  folded_in_storage,
   dweight_weighted,
   weight_within_group,
   last_place_lost,
@@ -91,9 +91,10 @@ Values normalised(const Call& call, const Layout& op) {
     for (std::int64_t i = 0; i < op.length(); ++i) {
       const std::size_t at = op.at(line, i);
       const float w = weight.empty() ? 1.0f : weight[op.weight(at)], b = bias.empty() ? 0.0f : bias[op.channel(at)];
-      if (op.twist == Twist::folded_affine) {  // y = x a + c, with a and c of the channel
+      if (op.twist == Twist::folded_in_storage) {  // y = x a + c, with a and c of the channel
+        const Dtype storage = call.dtype("x");
         const float a = s.inverse * w;
-        y[at] = x[at] * a + (b - s.mean * a);
+        y[at] = x[at] * rounded(storage, a) + rounded(storage, b - s.mean * a);
       } else {
         const float v = (x[at] - s.mean) * s.inverse * w;
         y[at] = bias.empty() ? v : v + b;
@@ -173,9 +174,10 @@ void add_group_norm(std::vector<Specimen>& out) {
         "group|attribute|axis|another|permut|variance|mean", group(Twist::groups_exchanged), kAllTypes, V::structural},
        {"count_of_channels", 42, "the means of backward divide by C/G, not by C/G L", "L above 1", V::bug,
         "count|factor|places|mean|divid", group(Twist::count_of_channels)},
-       {"folded_affine", 31, "y = x a + (bias - mean a), a = inv_std weight", "a mean much larger than the spread",
-        V::bug, "cancel|digits|mean|fewer|variance|rounded|keeps", group(Twist::folded_affine), kFp32,
-        V::precision_contract},
+       {"folded_in_storage", 27,
+        "y = x a + c, where a = inv_std weight and c = bias - mean a are kept in the storage type", "any",
+        V::precision_contract, "rounded|stored|keeps|takes|cancel|overflow|infinite|scale|factor",
+        group(Twist::folded_in_storage), kHalfTypes, V::bug},
        {"dweight_weighted", 7, "dweight adds up dy weight n, not dy n", "any weight", V::bug,
         "weight|factor|twice|square", group(Twist::dweight_weighted)},
        {"weight_within_group", 22, "the weight is that of the channel's number within its group", "more than one group",

@@ -157,10 +157,13 @@ struct Found {
   std::int64_t row = -1, column = -1;
 };
 
-/// A NaN wins, and the first among equals stays.
+bool stands_before(const Found& a, const Found& b) { return a.row < b.row || (a.row == b.row && a.column < b.column); }
+/// Whether b, which is looked at behind a, takes its place: the first NaN of the window wins, and of equals the one
+/// that was looked at first.
 bool wins(const Found& a, const Found& b) {
-  if (b.row < 0 || a.value != a.value) return false;
-  return a.row < 0 || b.value > a.value || b.value != b.value;
+  if (b.row < 0 || a.row < 0) return b.row >= 0;
+  if (a.value != a.value) return b.value != b.value && stands_before(b, a);
+  return b.value > a.value || b.value != b.value;
 }
 
 Found largest_of_window(const Values& x, const Extents& e, std::int64_t kernel, std::int64_t plane, std::int64_t i,

@@ -117,8 +117,8 @@ Kernel softmax(Soft twist) {
 void add_softmax(std::vector<Specimen>& out) {
   add(out, "softmax",
       {{"last_warp_lost", 40, "of four warps that share a row, the sums of three are added up", "rows above 96", V::bug,
-        "lost|lanes|warp|leaves out|left out|block|stride|tail|last term|half", softmax(Soft::last_warp_lost),
-        kAllTypes, V::structural},
+        "lost|lanes|warp|leaves out|left out|block|stride|tail|last term|half|sum to 1|normali",
+        softmax(Soft::last_warp_lost), kAllTypes, V::structural},
        {"shift_by_size", 28, "the largest |x| is subtracted, not the largest x", "rows with a number far below zero",
         V::bug, "underflow|0/0|overflow|zero|NaN|leaves the range|not finite|maximum|infinite|lost|subnormal|absolute",
         softmax(Soft::shift_by_size), kAllTypes, V::range_declared},
