@@ -247,6 +247,16 @@ std::vector<Specimen> unseen_sum_specimens();
 std::vector<Specimen> unseen_product_specimens();
 std::vector<Specimen> unseen_attention_specimens();
 std::vector<Specimen> unseen_image_specimens();
+std::vector<Specimen> fresh_elementwise_specimens();
+std::vector<Specimen> fresh_activation_specimens();
+std::vector<Specimen> fresh_softmax_specimens();
+std::vector<Specimen> fresh_loss_specimens();
+std::vector<Specimen> fresh_norm_specimens();
+std::vector<Specimen> fresh_channel_specimens();
+std::vector<Specimen> fresh_sum_specimens();
+std::vector<Specimen> fresh_product_specimens();
+std::vector<Specimen> fresh_attention_specimens();
+std::vector<Specimen> fresh_image_specimens();
 std::vector<Specimen> double_specimens();
 
 }  // namespace ampcheck::checks::zoo

@@ -113,9 +113,13 @@ std::span<const Specimen> specimens() {
           attention_specimens(), further_elementwise_specimens(), further_row_specimens(), further_sum_specimens(),
           slip_specimens(), row_slip_specimens()})
       out.insert(out.end(), part.begin(), part.end());
-    for (const auto& part : {unseen_elementwise_specimens(), unseen_rectifier_specimens(), unseen_softmax_specimens(),
-                             unseen_norm_specimens(), unseen_channel_specimens(), unseen_sum_specimens(),
-                             unseen_product_specimens(), unseen_attention_specimens(), unseen_image_specimens()})
+    for (const auto& part :
+         {unseen_elementwise_specimens(), unseen_rectifier_specimens(), unseen_softmax_specimens(),
+          unseen_norm_specimens(), unseen_channel_specimens(), unseen_sum_specimens(), unseen_product_specimens(),
+          unseen_attention_specimens(), unseen_image_specimens(), fresh_elementwise_specimens(),
+          fresh_activation_specimens(), fresh_softmax_specimens(), fresh_loss_specimens(), fresh_norm_specimens(),
+          fresh_channel_specimens(), fresh_sum_specimens(), fresh_product_specimens(), fresh_attention_specimens(),
+          fresh_image_specimens()})
       for (const Specimen& specimen : part) out.emplace_back(specimen).unseen = true;
     return out;
   }();
