@@ -36,6 +36,14 @@ void FormulaChanges::edge_moved(int id) {
                                 "of the condition",
                                 text(node.args[0]), text(node.args[1]), most, least)};
   change.freedom = kOfEdges;
+  change.edge = {most, least};
+  if (only_ != nullptr) {  // of other data, which leave it open elsewhere
+    const std::size_t end = change.words.find(" compared to ");
+    if (!only_->edge || only_->edge->first > least || only_->edge->second < most ||
+        !only_->words.starts_with(change.words.substr(0, end)))
+      return;
+    change.words = only_->words;
+  }
   with(id, std::move(turned), std::move(change));
 }
 

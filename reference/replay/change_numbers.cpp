@@ -146,12 +146,18 @@ void FormulaChanges::try_number(const Site& site, Way way, double number) {
                                              "with at least {0} for {1}: it is clipped, or saturates"};
     Change change{.words = fmt::format(fmt::runtime(kWords[static_cast<std::size_t>(way)]), words, what)};
     change.freedom = freedom;
+    change.number = FoundNumber{way, site.id, site.user, value};
     all_with(with_number(site, way, value), change);
   };
   for (const auto& [value, words] : written_->known)
     if (std::fabs(value - number) <= kNear * std::fabs(value) && value != (way == Way::factor ? 1 : 0))
       say(value, words, kOfKnown);
   say(number, fmt::format("{:.4g}", number), kOfNumbers);
+}
+
+bool FormulaChanges::way_fits(Way way, const Site& site) {
+  const bool clips = way == Way::most || way == Way::least;
+  return !clips || values(site.id).size() == values(target_.id).size();
 }
 
 std::vector<FormulaChanges::Site> FormulaChanges::sites_of_numbers() {
@@ -177,15 +183,23 @@ std::vector<FormulaChanges::Site> FormulaChanges::sites_of_numbers() {
 }
 
 void FormulaChanges::numbers() {
+  if (only_ != nullptr && only_->number) {  // as it was found elsewhere
+    const FoundNumber& known = *only_->number;
+    if (std::max(known.id, known.user) < std::ssize(needed_) && needed_[static_cast<std::size_t>(known.id)]) {
+      const Site site{known.id, known.user};
+      if (way_fits(known.way, site)) all_with(with_number(site, known.way, known.value), Change{.words = only_->words});
+    }
+    return;
+  }
   soft_mask();
+  if (only_ != nullptr) return;
   const std::vector<std::size_t> elements = telling_elements();
   for (const Site& site : sites_of_numbers()) {
-    const bool each = values(site.id).size() == values(target_.id).size();
     for (const Way way : {Way::factor, Way::addend, Way::most, Way::least})
       for (const std::size_t element : elements) {
         if (!going_ || left_ <= 0) return;
         const bool clips = way == Way::most || way == Way::least;
-        if (clips && !each) continue;
+        if (!way_fits(way, site)) continue;
         const double here = clips ? values(site.id)[element] : 0, step = 0.125 * std::max(std::fabs(here), 0x1p-10);
         const double from = clips                ? here
                             : way == Way::factor ? 1

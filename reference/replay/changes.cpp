@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
 
 #include "reference/graph/row_plan.h"
@@ -13,7 +14,7 @@ namespace ampcheck::reference {
 
 FormulaChanges::FormulaChanges(const Graph& graph, const std::vector<std::pair<Expr, Values>>& leaves, Expr target,
                                const NodeNames& names, std::int64_t most,
-                               const std::function<bool(const Change&, const Values&)>& see, const std::string& only,
+                               const std::function<bool(const Change&, const Values&)>& see, const OneChange* only,
                                const WrittenNumbers* written)
     : graph_(graph),
       target_(target),
@@ -403,6 +404,34 @@ void FormulaChanges::outside_root(int id, const Node& sum) {
                    names_.contains(sum.args[1]) ? text(sum.args[1]) : "eps " + text(sum.args[1])));
 }
 
+namespace {
+
+bool in_number(char c) { return (c >= '0' && c <= '9') || c == '.'; }
+
+/// The number that begins at `at`, which moves behind it; a comma or stop of the sentence is none of it.
+double number_at(const std::string& text, std::size_t& at) {
+  double out = 0;
+  const auto read = std::from_chars(text.data() + at, text.data() + text.size(), out);
+  at = read.ec == std::errc() ? static_cast<std::size_t>(read.ptr - text.data()) : at + 1;
+  return out;
+}
+
+}  // namespace
+
+bool same_change(const std::string& words, const OneChange& one) {
+  constexpr double kSame = 0x1p-7;
+  std::size_t a = 0, b = 0;
+  while (a < words.size() && b < one.words.size()) {
+    if (in_number(words[a]) && in_number(one.words[b])) {
+      const double x = number_at(words, a), y = number_at(one.words, b);
+      if (!one.other_extents && std::fabs(x - y) > kSame * std::fabs(y)) return false;
+    } else if (words[a++] != one.words[b++]) {
+      return false;
+    }
+  }
+  return a == words.size() && b == one.words.size();
+}
+
 std::vector<double> evaluate_plainly(const Graph& graph,
                                      const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr node) {
   PlainEvaluator<Fp64Policy> evaluator(graph);
@@ -412,15 +441,15 @@ std::vector<double> evaluate_plainly(const Graph& graph,
 
 void for_each_change(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target,
                      const NodeNames& names, std::int64_t most,
-                     const std::function<bool(const Change&, const std::vector<double>&)>& see,
-                     const std::string& only) {
+                     const std::function<bool(const Change&, const std::vector<double>&)>& see, const OneChange* only) {
   FormulaChanges(graph, leaves, target, names, most, see, only, nullptr).run();
 }
 
 void for_each_further_change(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves,
                              Expr target, const NodeNames& names, std::int64_t most, const WrittenNumbers& written,
-                             const std::function<bool(const Change&, const std::vector<double>&)>& see) {
-  FormulaChanges(graph, leaves, target, names, most, see, "", &written).run_further();
+                             const std::function<bool(const Change&, const std::vector<double>&)>& see,
+                             const OneChange* only) {
+  FormulaChanges(graph, leaves, target, names, most, see, only, &written).run_further();
 }
 
 }  // namespace ampcheck::reference

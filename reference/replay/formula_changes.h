@@ -31,7 +31,7 @@ class FormulaChanges {
 
   FormulaChanges(const Graph& graph, const std::vector<std::pair<Expr, Values>>& leaves, Expr target,
                  const NodeNames& names, std::int64_t most,
-                 const std::function<bool(const Change&, const Values&)>& see, const std::string& only,
+                 const std::function<bool(const Change&, const Values&)>& see, const OneChange* only,
                  const WrittenNumbers* written);
 
   void run();
@@ -57,7 +57,7 @@ class FormulaChanges {
   void all_with(std::vector<std::pair<int, Values>> others, const Change& change);
   void with(int id, Values other, std::string words) { with(id, std::move(other), Change{std::move(words), nullptr}); }
 
-  bool wanted(const std::string& words) const { return only_.empty() || words == only_; }
+  bool wanted(const std::string& words) const { return only_ == nullptr || same_change(words, *only_); }
 
   template <class F>
   Values map(const Values& from, F f) {
@@ -280,9 +280,11 @@ class FormulaChanges {
     int id, user;
   };
   std::vector<Site> sites_of_numbers();
-  enum class Way { factor, addend, most, least };
+  using Way = FoundNumber::Way;
   std::vector<std::pair<int, Values>> with_number(const Site& site, Way way, double number);
   void try_number(const Site& site, Way way, double number);
+  /// Where a clip is looked for: at what has the target's size.
+  bool way_fits(Way way, const Site& site);
 
   // ---- change_edges.cpp ----
 
@@ -294,7 +296,7 @@ class FormulaChanges {
   NodeNames names_;
   std::int64_t most_, left_, cost_ = 0;
   const std::function<bool(const Change&, const Values&)>& see_;
-  const std::string& only_;
+  const OneChange* only_;
   const WrittenNumbers* written_;
   PlainEvaluator<Fp64Policy> evaluator_;
   std::vector<int> given_;
