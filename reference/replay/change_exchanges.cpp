@@ -50,6 +50,28 @@ constexpr Function kFunctions[] = {
     {"v / (1 + |v|)", [](double v) { return v / (1 + std::fabs(v)); }},
     {"the fraction v (27 + v^2) / (27 + 9 v^2)", [](double v) { return v * (27 + v * v) / (27 + 9 * v * v); }},
     {"the fraction v (15 + v^2) / (15 + 6 v^2)", [](double v) { return v * (15 + v * v) / (15 + 6 * v * v); }},
+    {"the fraction v (945 + 105 v^2 + v^4) / (945 + 420 v^2 + 15 v^4)",
+     [](double v) {
+       const double s = v * v;
+       return v * (945 + s * (105 + s)) / (945 + s * (420 + 15 * s));
+     }},
+    {"the fraction v (135135 + 17325 v^2 + 378 v^4 + v^6) / (135135 + 62370 v^2 + 3150 v^4 + 28 v^6)",
+     [](double v) {
+       const double s = v * v;
+       return v * (135135 + s * (17325 + s * (378 + s))) / (135135 + s * (62370 + s * (3150 + 28 * s)));
+     }},
+    {"the fraction (2 + v) / (2 - v)", [](double v) { return (2 + v) / (2 - v); }},
+    {"the fraction (12 + 6 v + v^2) / (12 - 6 v + v^2)",
+     [](double v) { return (12 + v * (6 + v)) / (12 + v * (v - 6)); }},
+    {"the fraction (120 + 60 v + 12 v^2 + v^3) / (120 - 60 v + 12 v^2 - v^3)",
+     [](double v) { return (120 + v * (60 + v * (12 + v))) / (120 - v * (60 - v * (12 - v))); }},
+    {"the power (1 + v/256)^256", [](double v) { return std::pow(1 + v / 256, 256); }},
+    {"the power (1 + v/1024)^1024", [](double v) { return std::pow(1 + v / 1024, 1024); }},
+    {"the polynomial of degree 3 of exp(v)", [](double v) { return 1 + v * (1 + v / 2 * (1 + v / 3)); }},
+    {"the polynomial of degree 4 of exp(v)", [](double v) { return 1 + v * (1 + v / 2 * (1 + v / 3 * (1 + v / 4))); }},
+    {"the fraction 1/2 + v / (2 (1 + |v|))", [](double v) { return 0.5 + 0.5 * v / (1 + std::fabs(v)); }},
+    {"the fraction 1/2 + v / (4 (1 + |v|/2))", [](double v) { return 0.5 + 0.25 * v / (1 + std::fabs(v) / 2); }},
+    {"tanh(sqrt(2/pi) sqrt(2) v)", [](double v) { return std::tanh(2 / std::sqrt(M_PI) * v); }},
     {"the polynomial v - v^3/3", [](double v) { return v - v * v * v / 3; }},
     {"the polynomial 1 + v + v^2/2", [](double v) { return 1 + v + v * v / 2; }},
     {"the polynomial v - v^2/2", [](double v) { return v - v * v / 2; }},
@@ -293,6 +315,24 @@ void FormulaChanges::constant_moved(int id, const std::vector<int>& at_hand) {
       }
     }
   }
+}
+
+void FormulaChanges::repeats() {
+  const std::vector<int> at_hand = numbers_at_hand();
+  counts_of_other_axes();
+  branch_taken(at_hand);
+  for (std::size_t id = needed_.size(); id-- > 0 && going_;) {
+    const auto node = static_cast<int>(id);
+    if (!needed_[id] || given(node) || graph_.node(node).args.empty()) continue;
+    laid_along_another_axis(node);
+    other_centre(node);
+    rescaled_sums(node);
+    logarithm_of_probability(node);
+    other_borders(node);
+  }
+  statistics_exchanged();
+  for (const int id : at_hand)
+    if (going_ && needed_[static_cast<std::size_t>(id)]) joined_in_one_use(id, at_hand);
 }
 
 void FormulaChanges::systematic() {

@@ -70,6 +70,7 @@ void FormulaChanges::soft_mask() {
         graph_.node(node.args[0]).primitive == Primitive::indicator)
       hidden[node.args[0]].push_back(static_cast<int>(id));
   for (const auto& [mask, chosen] : hidden) {
+    finite_scores(mask, chosen);
     // The scores that are hidden, less a number; all that is chosen later follows from them.
     const auto with_weight = [&, mask = mask, &chosen = chosen](double weight) {
       std::vector<std::pair<int, Values>> others;
@@ -107,6 +108,32 @@ void FormulaChanges::soft_mask() {
       }
       break;
     }
+  }
+}
+
+void FormulaChanges::finite_scores(int mask, const std::vector<int>& chosen) {
+  constexpr double kOfScores = 8;
+  for (const double score : {0.0, -10.0, -20.0, -30.0, -50.0, -100.0, -1000.0, -1e4, -65504.0, -1e5}) {
+    std::vector<std::pair<int, Values>> others;
+    for (const int id : chosen) {
+      const Node& node = graph_.node(id);
+      if (!(graph_.node(node.args[1]).shape == node.shape)) continue;
+      Values seen = others.empty() ? values(node.args[1]) : evaluator_.value_if(others, {target_.graph, node.args[1]});
+      if (others.empty()) {
+        const Values& visible = values(mask);
+        const Shape& of = graph_.node(mask).shape;
+        for (std::size_t i = 0; i < seen.size(); ++i)
+          if (visible[static_cast<std::size_t>(operand_index(node.shape, of, static_cast<std::int64_t>(i)))] == 0)
+            seen[i] = score;
+      }
+      others.emplace_back(id, std::move(seen));
+    }
+    if (others.empty() || !going_ || (left_ -= cost_) < 0) return;
+    Change change{.words = fmt::format("with a score of {} for what the mask hides, as the future: the mask is soft, a "
+                                       "finite sentinel",
+                                       score)};
+    change.freedom = kOfScores;
+    all_with(std::move(others), change);
   }
 }
 

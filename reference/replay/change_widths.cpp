@@ -23,11 +23,12 @@ bool FormulaChanges::sums(int id) const {
 void FormulaChanges::narrow(int id) {
   const Node& node = graph_.node(id);
   const bool operand = node.primitive == Primitive::input && given(id),
-             constant = node.primitive == Primitive::constant && !is_share(node);
+             constant = node.primitive == Primitive::constant;
   if (!operand && !constant &&
       (node.args.empty() || given(id) || (moves_nothing(node.primitive) && node.primitive != Primitive::stored)))
     return;
   if (node.primitive == Primitive::div) narrow_reciprocal(id, node);
+  approximated(id);
   if ((node.primitive == Primitive::take && silent(graph_, node)) || node.primitive == Primitive::neg) return;
   for (const Narrow& low : narrows(operand)) {
     Values rounded = values(id);

@@ -65,15 +65,16 @@ void FormulaChanges::run() {
 void FormulaChanges::run_further() {
   places();
   afresh();
+  if (going_) repeats();
+  afresh();
   if (going_) systematic();
   afresh();
   if (going_) numbers();
 }
 
 void FormulaChanges::afresh() {
-  if (left_ > 0) return;
-  going_ = true;
-  left_ = most_;
+  if (left_ <= 0) going_ = true;
+  left_ = std::max(left_, most_ / 2);
 }
 
 std::int64_t FormulaChanges::cost(const Node& node) const {
@@ -241,6 +242,11 @@ void FormulaChanges::quotient_change(int id, const Node& node) {
     for (std::size_t i = 0; i < guarded.size(); ++i) guarded[i] /= b[i] + eps;
     with(id, std::move(guarded), fmt::format("with an eps of {} added to {}", eps, arg(1)));
   }
+  for (const double eps : eps_) {
+    Values guarded = a;
+    for (std::size_t i = 0; i < guarded.size(); ++i) guarded[i] /= std::max(b[i], eps);
+    with(id, std::move(guarded), fmt::format("with at least {} for {}: it is clipped, a floor", eps, arg(1)));
+  }
   Values times = a;
   for (std::size_t i = 0; i < times.size(); ++i) times[i] *= b[i];
   with(id, std::move(times), fmt::format("with times {0} for divided by {0}", arg(1)));
@@ -254,6 +260,8 @@ void FormulaChanges::logarithm_change(int id, const Node& node) {
   for (const double eps : eps_)
     with(id, map(values(node.args[0]), [=](double v) { return std::log(v + eps); }),
          fmt::format("with an eps of {} added to {}", eps, arg(0)));
+  floored(
+      id, arg(0), [](double v) { return std::log(v); }, values(node.args[0]));
   with(id, map(values(node.args[0]), [](double v) { return std::log2(v); }),
        "with the logarithm to base 2 of " + arg(0));
   with(id, map(values(node.args[0]), [](double v) { return std::log10(v); }),
@@ -291,6 +299,8 @@ void FormulaChanges::root_change(int id, const Node& node) {
   const auto arg = [&](std::size_t k) { return text(node.args[k]); };
   with(id, map(values(node.args[0]), [](double v) { return 1 / v; }), "with 1/v for 1/sqrt(v) of " + arg(0));
   outside_root(id, graph_.node(node.args[0]));
+  floored(
+      id, arg(0), [](double v) { return 1 / std::sqrt(v); }, values(node.args[0]));
   with(id, map(values(node.args[0]), [](double v) { return std::sqrt(v); }), "with sqrt(v) for 1/sqrt(v) of " + arg(0));
 }
 
