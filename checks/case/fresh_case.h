@@ -39,7 +39,8 @@ class FreshCases {
   FreshTensor* again(const std::string& tensor, Pass pass, int which);
   /// The same at other extents.
   FreshTensor* elsewhere(const std::string& tensor, Pass pass, int which);
-  static constexpr int kAgain = 2, kElsewhere = 2;  ///< that a claim is held against
+  static constexpr int kAgain = 2;      ///< that a claim is held against
+  static constexpr int kElsewhere = 4;  ///< of these two that are wrong
 
  private:
   bool may_call(const std::string& tensor) const;

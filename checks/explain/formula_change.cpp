@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <functional>
+#include <set>
 
 #include "checks/case/case_run.h"
 #include "checks/case/fresh_case.h"
@@ -181,6 +183,7 @@ void walk(const WrongTensor& wrong, const Tolerance& tolerance, Walk how, const 
 struct Prediction {
   std::int64_t tried = 0;  ///< changes that are alike; 0: it says nothing
   Agreement best;
+  std::vector<double> values;  ///< of the best
 };
 
 Prediction predicted(const WrongTensor& there, Walk how, const reference::OneChange& only, double freedom) {
@@ -192,10 +195,27 @@ Prediction predicted(const WrongTensor& there, Walk how, const reference::OneCha
         ++out.tried;
         Agreement seen = agreement(tolerance, there, changed, freedom);
         seen.narrowed = change.narrowed != nullptr;
-        if (seen.outside + seen.all > out.best.outside + out.best.all) out.best = seen;
+        if (seen.outside + seen.all > out.best.outside + out.best.all) {
+          out.best = seen;
+          out.values = changed;
+        }
         return !(seen.outside == 1 && seen.all == 1);
       },
       &only);
+  return out;
+}
+
+/// Numbers that are others where the extents are: these, their products and parts, one more or less.
+std::set<double> numbers_of_extents(const Dims& dims) {
+  std::set<double> out;
+  for (const auto& [symbol, extent] : dims) {
+    const auto n = static_cast<double>(extent);
+    for (const double v : {n - 1, n, n + 1}) out.insert(v);
+    for (std::int64_t d = 2; d <= std::min<std::int64_t>(extent / 2, 64); ++d)
+      if (extent % d == 0) out.insert({static_cast<double>(d), static_cast<double>(extent / d)});
+    for (const auto& [other, times] : dims)
+      for (const double v : {-1.0, 0.0, 1.0}) out.insert(n * static_cast<double>(times) + v);
+  }
   return out;
 }
 
@@ -235,21 +255,30 @@ class BestChange {
                      wrong_.comparison.outside.size() < std::min<std::size_t>(4, wrong_.got.size());
     const bool convincing = seen.convincing() && !few;
     if (!(convincing || promising(seen)) || !seen.better_than(best_)) return true;
-    if (!holds_elsewhere(how, change, seen, convincing)) return true;
+    double odds = 0;
+    if (!holds_elsewhere(how, change, seen, convincing, odds)) return true;
     best_ = seen;
     best_.by_others = !convincing;
-    found_.kind = seen.narrowed ? Replayed::Kind::narrowed : Replayed::Kind::changed_formula;
+    found_.kind = seen.narrowed         ? Replayed::Kind::narrowed
+                  : change.approximates ? Replayed::Kind::approximated
+                                        : Replayed::Kind::changed_formula;
     found_.of_sum = change.of_sum;
     found_.change = change.words;
+    found_.every = seen.outside == 1 && seen.all == 1 && seen.bits >= 16;
     found_.words = "these are the values of the formula " + change.words;
     found_.odds = HUGE_VAL;
     if (seen.narrowed) {
-      const Odds odds = odds_of(wrong_, [&](std::size_t i) { return Expected{changed[i], wrong_.interval.radius[i]}; });
-      found_.words = change.words + " " + against(name(wrong_.run.op.signature.precision.compute), odds);
-      found_.odds = odds.log10;
+      Odds here = narrow_odds(wrong_, changed);
+      here.log10 += odds;
+      found_.words = change.words + " " + against(name(wrong_.run.op.signature.precision.compute), here);
+      found_.odds = here.log10;
     }
     if (change.nonlinear && recording.cotangents.contains(change.leaf)) found_.words += ": not linear in the cotangent";
     return !best_.perfect();
+  }
+
+  static Odds narrow_odds(const WrongTensor& wrong, const std::vector<double>& changed) {
+    return odds_of(wrong, [&](std::size_t i) { return Expected{changed[i], wrong.interval.radius[i]}; });
   }
 
   /// It gives every number, of which there are too few to tell.
@@ -261,7 +290,9 @@ class BestChange {
 
   /// Whether the kernel's other calls leave the change standing. What is not `convincing` here has to become so by
   /// what it predicts there, where no number of it can be chosen anew.
-  bool holds_elsewhere(Walk how, const reference::Change& change, const Agreement& here, bool convincing) {
+  /// `odds`: of a number in fewer bits there, in log10, as what is fitted to the numbers is fitted anew each time.
+  bool holds_elsewhere(Walk how, const reference::Change& change, const Agreement& here, bool convincing,
+                       double& odds) {
     constexpr int kMostAgain = 5;
     constexpr double kEnough = 10;  // bits, as of Agreement::convincing()
     if (!asks_) return true;
@@ -281,17 +312,22 @@ class BestChange {
       if (seen.tried == 0) continue;
       if (seen.best.outside < 0.9 || seen.best.all < 0.95) return false;
       ++held;
+      if (here.narrowed)
+        odds += narrow_odds(by_rows ? there->rows(wrong_.pass) : there->whole(wrong_.pass), seen.values).log10;
       bits += seen.best.bits;
       moved += seen.best.moved;
       all += std::ssize(there->comparison.outside);
     }
     if (!convincing && !enough()) return false;
-    one.other_extents = true;
-    for (int k = 0; k < FreshCases::kElsewhere; ++k) {
+    one.extents = numbers_of_extents(wrong_.run.call.dims);
+    for (int k = 0, wrong = 0; k < FreshCases::kElsewhere && wrong < 2; ++k) {
       FreshTensor* const there = fresh.elsewhere(tensor, wrong_.pass, k);
       if (there == nullptr) continue;
+      ++wrong;
       const Prediction seen = predicted(there->rows(wrong_.pass), how, one, here.freedom);
       if (seen.tried > 0 && seen.best.outside < 0.5) return false;
+      if (here.narrowed && seen.best.outside == 1)
+        odds += std::max(0.0, narrow_odds(there->rows(wrong_.pass), seen.values).log10);
     }
     return true;
   }
@@ -351,17 +387,55 @@ Replayed explained_by_change(const WrongTensor& wrong, const std::string& only) 
   return activation.empty() ? best.found() : Replayed{Replayed::Kind::changed_formula, activation};
 }
 
-std::string explained_by_further_change(const WrongTensor& wrong) {
+Replayed explained_by_further_change(const WrongTensor& wrong) {
   // One factor for all is said already; a factor of an intermediate says no more.
-  if (!may_be_changed(wrong) || all_zero(wrong.got)) return "";
-  const std::string seen = likely_cause(wrong);
-  if (seen.starts_with("off by a constant factor of") || seen.starts_with("the sign is flipped")) return "";
+  if (!may_be_changed(wrong) || all_zero(wrong.got)) return {};
+  if (off_by_one_factor(wrong)) return {};
   BestChange best(wrong);
   const Pass pass = wrong.pass == Pass::forward ? wrong.pass : Pass::backward;
   best.try_changes({pass, true}, nullptr);
   if (pass == Pass::backward && !best.perfect() && has_saved(wrong.run.reference))
     best.try_changes({Pass::backward_at_saved, true}, nullptr);
-  return best.found().words;
+  return best.found();
+}
+
+namespace {
+
+/// The change that these words name.
+reference::OneChange named(const std::string& words, const Dims* found_at) {
+  reference::OneChange out{.words = words, .found_anew = true};
+  if (found_at != nullptr) out.extents = numbers_of_extents(*found_at);
+  static constexpr std::string_view kEdge = "a number between ";
+  if (const std::size_t at = words.find(kEdge); at != std::string::npos) {
+    const std::string numbers = words.substr(at + kEdge.size());
+    double ends[2] = {};
+    const char* from = numbers.data();
+    const char* const end = from + numbers.size();
+    for (double& v : ends) {
+      from = std::from_chars(from, end, v).ptr;
+      from = std::min(end, from + std::string_view(" and ").size());
+    }
+    out.edge = {ends[0], ends[1]};
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<bool> gives(const std::string& change, const WrongTensor& there, const Dims* found_at) {
+  if (!may_be_changed(there)) return std::nullopt;
+  const reference::OneChange one = named(change, found_at);
+  const Pass pass = there.pass == Pass::forward ? there.pass : Pass::backward;
+  std::optional<bool> out;
+  for (const bool further : {false, true})
+    for (const Pass from : {pass, Pass::backward_at_saved}) {
+      if (from == Pass::backward_at_saved && (pass == Pass::forward || !has_saved(there.run.reference))) continue;
+      const Prediction seen = predicted(there, {from, further}, one, 0);
+      if (seen.tried == 0) continue;
+      if (seen.best.outside >= 0.9 && seen.best.all >= 0.95) return true;
+      out = false;
+    }
+  return out;
 }
 
 }  // namespace ampcheck::checks

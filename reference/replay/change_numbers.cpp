@@ -219,7 +219,7 @@ void FormulaChanges::numbers() {
     return;
   }
   soft_mask();
-  if (only_ != nullptr) return;
+  if (only_ != nullptr && !only_->found_anew) return;
   const std::vector<std::size_t> elements = telling_elements();
   for (const Site& site : sites_of_numbers()) {
     for (const Way way : {Way::factor, Way::addend, Way::most, Way::least})

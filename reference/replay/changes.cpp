@@ -188,6 +188,7 @@ void FormulaChanges::product_change(int id, const Node& node) {
 }
 
 void FormulaChanges::terms_change(int id, const Node& node) {
+  logarithm_of_probability(id);
   const auto arg = [&](std::size_t k) { return text(node.args[k]); };
   const double sign = node.primitive == Primitive::add ? 1 : -1;
   const Values a = spread(node, 0), b = spread(node, 1);
@@ -434,7 +435,7 @@ bool same_change(const std::string& words, const OneChange& one) {
   while (a < words.size() && b < one.words.size()) {
     if (in_number(words[a]) && in_number(one.words[b])) {
       const double x = number_at(words, a), y = number_at(one.words, b);
-      if (!one.other_extents && std::fabs(x - y) > kSame * std::fabs(y)) return false;
+      if (!one.extents.contains(y) && std::fabs(x - y) > kSame * std::fabs(y)) return false;
     } else if (words[a++] != one.words[b++]) {
       return false;
     }

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,12 +33,14 @@ struct Change {
   double freedom = 0;      ///< bits of choice among its kind, where they are many: it has to show as many more
   std::optional<FoundNumber> number = {};
   std::optional<std::pair<double, double>> edge = {};  ///< between which numbers a condition changes sides
+  bool approximates = false;                           ///< a function, by one of fewer digits
 };
 
 /// A change that was named before, as of other data: in a walk it is of interest alone.
 struct OneChange {
   std::string words;
-  bool other_extents = false;  ///< then the numbers in its words are others
+  std::set<double> extents = {};  ///< numbers of the words that are others at other extents
+  bool found_anew = false;        ///< a number is solved for again, and has to come out as in the words
   std::optional<FoundNumber> number = {};
   std::optional<std::pair<double, double>> edge = {};
 };

@@ -167,6 +167,9 @@ class FormulaChanges {
   /// A node in fewer bits: an operand, an intermediate, or what is stored in more.
   void narrow(int id);
 
+  /// One sum alone in order, each partial sum in fewer bits.
+  void added_up_in_few_bits(int id, const Node& node);
+
   /// The reciprocal of a divisor in fewer bits, by which the dividend is multiplied.
   void narrow_reciprocal(int id, const Node& node);
 
