@@ -106,20 +106,39 @@ void add(std::vector<Specimen>& out, const char* op, std::vector<Defect> defects
 std::span<const Specimen> specimens() {
   static const std::vector<Specimen> kAll = [] {
     std::vector<Specimen> out;
-    for (const auto& part :
-         {elementwise_specimens(), activation_specimens(), rectifier_specimens(), softmax_specimens(), norm_specimens(),
-          channel_norm_specimens(), reduction_specimens(), running_sum_specimens(), extremum_specimens(),
-          linear_specimens(), cross_entropy_specimens(), embedding_specimens(), image_specimens(),
-          attention_specimens(), further_elementwise_specimens(), further_row_specimens(), further_sum_specimens(),
-          slip_specimens(), row_slip_specimens()})
+    for (const auto& part : {elementwise_specimens(),
+                             activation_specimens(),
+                             rectifier_specimens(),
+                             softmax_specimens(),
+                             norm_specimens(),
+                             channel_norm_specimens(),
+                             reduction_specimens(),
+                             running_sum_specimens(),
+                             extremum_specimens(),
+                             linear_specimens(),
+                             cross_entropy_specimens(),
+                             embedding_specimens(),
+                             image_specimens(),
+                             attention_specimens(),
+                             further_elementwise_specimens(),
+                             further_row_specimens(),
+                             further_sum_specimens(),
+                             slip_specimens(),
+                             row_slip_specimens(),
+                             common_elementwise_specimens(),
+                             common_rectifier_specimens(),
+                             common_softmax_specimens(),
+                             common_norm_specimens(),
+                             common_channel_specimens(),
+                             common_sum_specimens(),
+                             common_product_specimens(),
+                             common_attention_specimens(),
+                             common_image_specimens()})
       out.insert(out.end(), part.begin(), part.end());
     for (const auto& part :
-         {unseen_elementwise_specimens(), unseen_rectifier_specimens(), unseen_softmax_specimens(),
-          unseen_norm_specimens(), unseen_channel_specimens(), unseen_sum_specimens(), unseen_product_specimens(),
-          unseen_attention_specimens(), unseen_image_specimens(), fresh_elementwise_specimens(),
-          fresh_activation_specimens(), fresh_softmax_specimens(), fresh_loss_specimens(), fresh_norm_specimens(),
-          fresh_channel_specimens(), fresh_sum_specimens(), fresh_product_specimens(), fresh_attention_specimens(),
-          fresh_image_specimens()})
+         {unseen_elementwise_specimens(), unseen_activation_specimens(), unseen_softmax_specimens(),
+          unseen_loss_specimens(), unseen_norm_specimens(), unseen_channel_specimens(), unseen_sum_specimens(),
+          unseen_product_specimens(), unseen_attention_specimens(), unseen_image_specimens()})
       for (const Specimen& specimen : part) out.emplace_back(specimen).unseen = true;
     return out;
   }();

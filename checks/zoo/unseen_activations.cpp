@@ -210,7 +210,7 @@ void add_told(std::vector<Specimen>& out) {
 
 }  // namespace
 
-std::vector<Specimen> fresh_activation_specimens() {
+std::vector<Specimen> unseen_activation_specimens() {
   std::vector<Specimen> out;
   add_gelu(out);
   add_silu(out);

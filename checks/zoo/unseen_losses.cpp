@@ -204,7 +204,7 @@ void add_mse_loss(std::vector<Specimen>& out) {
 
 }  // namespace
 
-std::vector<Specimen> fresh_loss_specimens() {
+std::vector<Specimen> unseen_loss_specimens() {
   std::vector<Specimen> out;
   add_cross_entropy(out);
   add_mse_loss(out);
