@@ -56,6 +56,12 @@ int begin_of(const Finding& f, const Symptoms& symptoms) {
   return from;
 }
 
+std::string joined(const Ops& ops) {
+  std::string out;
+  for (const std::string& op : ops) out += (out.empty() ? "" : ", ") + op;
+  return out;
+}
+
 /// Cost of a set: each tensor that its ops read or write in 16 bits is two bytes wider.
 std::int64_t bytes_of(const Observation& seen, const Ops& ops) {
   std::int64_t out = 0;
@@ -96,7 +102,7 @@ void time_set(Lab& lab, int from, int to, SmallestSet& out) {
 
 /// E3, for what shows in the losses; an op that is wrong by itself is its own smallest set.
 void find_smallest(Scene& scene, const Finding& f, Report& report) {
-  if (!precision_may_help(f.cause) || scene.dtype() == Dtype::fp32) return;
+  if (!precision_may_help(f.cause) || scene.dtype() == Dtype::fp32 || !f.cure.rounded.empty()) return;
   const int from = begin_of(f, scene.symptoms);
   const int to = scene.symptoms.lost >= 0 ? scene.symptoms.lost : scene.last();
   const bool local = scene.symptoms.lost < 0 && scene.symptoms.left < 0;
@@ -110,7 +116,8 @@ void find_smallest(Scene& scene, const Finding& f, Report& report) {
   };
   std::vector<std::string> likely;
   if (!f.op.empty()) likely.push_back(f.op);
-  const Search search = smallest_set(scene.seen.ops(), likely, works);
+  const Search search = f.sets_tried > 0 ? Search{.known = true, .ops = f.cure.raised, .tried = f.sets_tried}
+                                         : smallest_set(scene.seen.ops(), likely, works);
   report.smallest = {.known = search.known, .ops = search.ops, .runs = search.tried};
   scene.lab.note(
       "E3", "smallest set of ops in fp32",
@@ -148,6 +155,8 @@ void try_cure(Scene& scene, Report& report) {
   }
   report.cured = well(scene.seen, scene.symptoms, course) && repairs(scene, f);
   report.cure_tried = !report.cured             ? "tried: the run is not well with it alone"
+                      : !f.cure.rounded.empty() ? "tried: with " + joined(f.cure.rounded) + " rounded to " +
+                                                      ampcheck::name(scene.dtype()) + " the run is well"
                       : f.cure.repaired.empty() ? "tried: the run is well with it"
                                                 : "tried: the run is well with a right kernel there";
 }
@@ -208,9 +217,9 @@ Report diagnose_run(const Subject& subject, const Observation& seen) {
   Report report;
   Lab lab(subject, seen);
   Scene scene{lab, seen, subject, symptoms_of(seen), {}, {}};
-  constexpr void (*kRules[])(Scene&) = {ask_fp8,       ask_repeat, ask_twice,    ask_forward,
-                                        ask_killers,   ask_scaler, ask_unscale,  ask_optimizer,
-                                        ask_underflow, ask_ranks,  ask_accuracy, ask_model};
+  constexpr void (*kRules[])(Scene&) = {ask_fp8,     ask_repeat,   ask_twice,   ask_boundary,  ask_forward,
+                                        ask_killers, ask_scaler,   ask_unscale, ask_optimizer, ask_underflow,
+                                        ask_ranks,   ask_accuracy, ask_model};
   for (const auto rule : kRules) rule(scene);
   std::stable_sort(scene.findings.begin(), scene.findings.end(),
                    [](const Finding& a, const Finding& b) { return a.weight > b.weight; });

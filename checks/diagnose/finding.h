@@ -28,6 +28,7 @@ struct Finding {
   std::string paste = {};  ///< the line to change
   Change cure = {};        ///< what that line does, where an experiment can do it
   bool can_be_tried = false;
+  int sets_tried = 0;  ///< cure.raised is the smallest set already, by so many trials; 0: it was not looked for
 };
 
 /// What is to be raised to fp32, tried.

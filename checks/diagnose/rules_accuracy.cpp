@@ -50,7 +50,7 @@ void add(Scene& scene, Finding f) {
 bool ask_codes(Scene& scene) {
   const Place p = first_place(scene.seen, [](const Track& t, const Sample& s) {
     return t.key.phase == Phase::forward && s.finite && s.excess > kExcess && s.codes > 8 && s.codes <= 128 &&
-           s.elements >= 4 * s.codes;
+           s.elements - s.zeros >= 4 * s.codes;
   });
   if (!p) return false;
   Place worst = p;

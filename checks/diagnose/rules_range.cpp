@@ -7,8 +7,10 @@
 #include <bit>
 #include <cmath>
 
+#include "checks/diagnose/equality.h"
 #include "checks/diagnose/probe.h"
 #include "checks/diagnose/scene.h"
+#include "checks/models/bound_call.h"
 
 namespace ampcheck::checks::diagnose {
 
@@ -245,7 +247,10 @@ void ask_forward(Scene& scene) {
   const Place place = first_place(scene.seen, [&](const Track& t, const Sample& s) {
     return s.step == step && s.role == FaultRole::producer && t.key.phase == Phase::forward;
   });
-  if (place) add_producer(scene, place);
+  if (!place) return;
+  const std::string& op = place.track->key.op;
+  if (scene.has(Cause::moved_boundary) && compares_inputs(models::op_of_call(op.substr(0, op.rfind('_'))))) return;
+  add_producer(scene, place);
 }
 
 /// An op that lets NaN vanish.

@@ -45,6 +45,7 @@ std::string paste_fp32(const Observation& seen, const Ops& ops);
 void ask_repeat(Scene& scene);
 void ask_fp8(Scene& scene);
 void ask_twice(Scene& scene);
+void ask_boundary(Scene& scene);
 void ask_forward(Scene& scene);
 void ask_killers(Scene& scene);
 void ask_scaler(Scene& scene);

@@ -32,6 +32,23 @@ void repair(const train::Event& event, const RoundingMode& mode) {
   from_doubles(rounded, got);
 }
 
+/// As if its kernel had stored what it computed in the run's type.
+void round_wide(const train::Event& event, Dtype dtype) {
+  if (event.got.dtype != Dtype::fp32) return;
+  std::vector<double> values = to_doubles(event.got);
+  round_values(format(dtype), {}, values, values);
+  from_doubles(values, event.got);
+}
+
+Fault with_rounding(Fault own, const Change& change, Dtype dtype) {
+  if (change.rounded.empty()) return own;
+  return [own = std::move(own), ops = change.rounded, dtype](const train::Event& event) {
+    if (own) own(event);
+    if (!event.cast && event.phase == train::Phase::forward && ops.contains(std::string(event.op)))
+      round_wide(event, dtype);
+  };
+}
+
 /// The subject's own fault first: what a right kernel would have written comes after it.
 Fault with_repair(Fault own, const Change& change) {
   if (change.repaired.empty()) return own;
@@ -92,6 +109,7 @@ std::string Change::key() const {
   std::string out;
   if (!raised.empty()) out += "raised " + list(raised) + ";";
   if (!repaired.empty()) out += (stochastic ? fmt::format("stochastic {} ", seed) : "repaired ") + list(repaired) + ";";
+  if (!rounded.empty()) out += "rounded " + list(rounded) + ";";
   if (everything_fp32) out += "fp32;";
   if (scale) out += fmt::format("scale {};", *scale);
   if (init_scale) out += fmt::format("init_scale {};", *init_scale);
@@ -112,7 +130,7 @@ std::unique_ptr<train::Trainer> make_trainer(const Subject& subject, const Chang
   options.norms = true;
   if (!change.repaired.empty()) options.shadows.local = true;
   const Fault own = subject.make_fault ? subject.make_fault() : options.fault;
-  options.fault = with_repair(own, change);
+  options.fault = with_rounding(with_repair(own, change), change, subject.options.dtype);
   auto trainer = std::make_unique<train::Trainer>(options);
   trainer->prepare();
   if (subject.install) subject.install(*trainer);

@@ -30,6 +30,7 @@ struct Change {
   Ops raised = {};               ///< E2, E3: in fp32
   Ops repaired = {};             ///< E2: results are those of their formulas, rounded once to the type that they have
   bool stochastic = false;       ///< E5: of `repaired`, rounded at random with these odds instead
+  Ops rounded = {};              ///< E2: what they write in fp32 is rounded to the run's 16 bits
   bool everything_fp32 = false;  ///< E7 on this machine's kernels: no autocast, no 16-bit weights or gradients
   std::optional<double> scale = {};  ///< E1: a loss scale that stays
   std::optional<Dtype> dtype = {};   ///< of autocast
