@@ -17,6 +17,9 @@ namespace {
 
 /// Roundings to one side: away from it by so many standard errors, and by so large a share.
 constexpr double kBiased = 12, kOneSided = 0.5;
+/// And no rounding to nearest of numbers that happen to lie on one side: of truncated ones half are more than half an
+/// ulp away.
+constexpr double kBeyondHalf = 0.25;
 
 bool is_op(const Track& t) { return (t.key.phase == Phase::forward || t.key.phase == Phase::backward) && !t.key.cast; }
 
@@ -194,13 +197,14 @@ void ask_bias(Scene& scene) {
   double most = 0, share_of = 0;
   for (const auto& [name, track] : scene.seen.tracks) {
     if (!is_op(track) || bytes(track.key.dtype) != 2) continue;
-    std::int64_t toward = 0, away = 0;
+    std::int64_t toward = 0, away = 0, beyond = 0;
     for (const Sample& s : track.samples) {
       toward += s.toward_zero;
       away += s.away_from_zero;
+      beyond += s.beyond_half;
     }
     const auto n = static_cast<double>(toward + away);
-    if (n < 100) continue;
+    if (n < 100 || static_cast<double>(beyond) < kBeyondHalf * n) continue;
     const double one_sided = std::fabs(static_cast<double>(toward - away)) / n, z = one_sided * std::sqrt(n);
     if (z < kBiased || one_sided < kOneSided || z < most) continue;
     most = z;
