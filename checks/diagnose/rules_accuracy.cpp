@@ -49,20 +49,32 @@ void add(Scene& scene, Finding f) {
   scene.add(std::move(f));
 }
 
-/// Few magnitudes, many elements with the largest: an 8-bit type whose scale is not this tensor's.
+/// Few magnitudes: a type of 8 bits.
+bool is_coded(const Sample& s) {
+  return s.finite && s.excess > kExcess && s.codes > 8 && s.codes <= 128 && s.elements - s.zeros >= 4 * s.codes;
+}
+
+/// More elements than a magnitude has in the mean have the largest one, or became zero: the scale is not this tensor's.
+bool is_off_scale(const Sample& s) {
+  return is_coded(s) && (s.at_largest * s.codes > s.elements || s.flushed * s.codes > s.elements);
+}
+
 bool ask_codes(Scene& scene) {
-  const Place p = first_place(scene.seen, [](const Track& t, const Sample& s) {
-    return t.key.phase == Phase::forward && s.finite && s.excess > kExcess && s.codes > 8 && s.codes <= 128 &&
-           s.elements - s.zeros >= 4 * s.codes;
-  });
-  if (!p) return false;
+  const Place off = first_place(
+      scene.seen, [](const Track& t, const Sample& s) { return t.key.phase == Phase::forward && is_off_scale(s); });
+  if (!off) return false;
+  const auto coded = std::find_if(off.track->samples.begin(), off.track->samples.end(), is_coded);
+  const Place p{off.track, &*coded};
   Place worst = p;
   for (const Sample& s : p.track->samples)
     if (s.at_largest > worst.sample->at_largest) worst.sample = &s;
   Finding f = finding_at(p, Cause::fp8_scale);
   f.weight = Weight::supported;
   f.cure = {};
-  f.can_be_tried = false;
+  if (scene.options().fp8)
+    f.cure.fp8_current = true;
+  else
+    f.cure.current_fp8 = {f.op};
   f.step = worst.sample->step;
   f.speaks_for.push_back(
       fmt::format("{} magnitudes in {} elements: a type of 8 bits", worst.sample->codes, worst.sample->elements));

@@ -125,11 +125,11 @@ void ShardedRanks::unscale() {
   on_every_rank([](Rank& rank) { rank.optimizers->unscale(rank.scaler); });
 }
 
-std::optional<Clipping> ShardedRanks::clip() {
+std::vector<Clipping> ShardedRanks::clip() {
   std::vector<Parameter*> all;
   for (const auto& rank : ranks_)
     for (Parameter* parameter : rank->parameters.pointers()) all.push_back(parameter);
-  return train::clip(rule_.clip_norm, rule_.clip_value, all);
+  return train::clip(rule_, all);
 }
 
 int ShardedRanks::step() {

@@ -46,7 +46,7 @@ class ShardedRanks {
   /// On every rank, all at once: divides the shards' gradients by the scale, and agrees on what was found.
   void unscale();
   /// Clips by the norm of all shards together, if the rule says so.
-  std::optional<Clipping> clip();
+  std::vector<Clipping> clip();
   /// The optimizer's step, unless something was found, the scaler's update and the schedule, on every rank. How many
   /// ranks stepped.
   int step();

@@ -175,6 +175,8 @@ Json step_json(const TracedStep& s, const StepFlushes& f) {
               {"worst", f.worst != nullptr ? Json(f.worst->name()) : Json()},
               {"worst_flushed", f.worst != nullptr ? f.worst->flushed_share() : 0.0}};
   add_clipping(out, {s.clipping, s.decay});
+  for (const double loss : s.losses) out["losses"].push_back(json_number(loss));
+  for (const auto& own : s.optimizers) out["optimizers"].push_back(optimizer_json(own));
   return out;
 }
 
