@@ -57,7 +57,8 @@ ShardedRanks::ShardedRanks(ParameterSet& whole, const StepRule& rule, const Grad
     : whole_(whole), rule_(rule), all_reduce_(std::make_unique<AllReduce>(static_cast<std::size_t>(rule.ranks))) {
   for (int r = 0; r < rule.ranks; ++r) {
     const auto believes = sharding.believes;
-    ranks_.push_back(std::make_unique<Rank>(rule, whole.dtype(), scaler, [this, r, believes](float own) {
+    const StepRule own_rule = sharding.follows ? sharding.follows(r, rule) : rule;
+    ranks_.push_back(std::make_unique<Rank>(own_rule, whole.dtype(), scaler, [this, r, believes](float own) {
       const float agreed = all_reduce_->sum(static_cast<std::size_t>(r), own);
       return believes ? believes(r, own, agreed) : agreed;
     }));

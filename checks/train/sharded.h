@@ -21,6 +21,8 @@ struct ShardingOptions {
   /// What a rank takes for the found flag of all, from its own and the agreed one: a planted fault. None: the agreed
   /// one.
   std::function<float(int rank, float own, float agreed)> believes = nullptr;
+  /// The rule that a rank's optimizers follow: a planted fault. None: the run's.
+  std::function<StepRule(int rank, const StepRule& rule)> follows = nullptr;
 };
 
 class ShardedRanks {

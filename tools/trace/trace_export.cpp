@@ -239,6 +239,8 @@ std::string trace_json(const Trace& trace, const std::vector<TracedSum>& sums) {
               {"torn", trace.torn},
               {"steps", Json::array()},
               {"tensors", Json::array()}};
+  if (!trace.losses.empty()) out["losses"] = trace.losses;
+  if (!trace.optimizers.empty()) out["optimizers"] = trace.optimizers;
   if (const auto& m = trace.missing)
     out["statistics_missing"] = {{"file", m->path},      {"first_step", m->first_step}, {"last_step", m->last_step},
                                  {"steps", m->steps},    {"tensors", m->tensors},       {"from_byte", m->from},
