@@ -153,10 +153,11 @@ Answer scale_is_elsewhere(const Seen& s) {
   if (s.scaler && s.first_scale() == scale) return {};
   Answer out = with_first_scale(scale, fmt::format("scales from 2^{} to 2^{} lose nothing", *all.low, *all.high));
   if (s.scaler) return out;
-  out.options = "--scaler torch " + out.options;
-  out.change = [scale_it = out.change](RunOptions& o) {
-    o.scaler.enabled = true;
-    o.scale_rule.reset();
+  const Answer scaler = gradients_vanish_without_scaler(s);
+  if (!scaler) return {};
+  out.options = scaler.options + " " + out.options;
+  out.change = [add = scaler.change, scale_it = out.change](RunOptions& o) {
+    add(o);
     scale_it(o);
   };
   return out;
