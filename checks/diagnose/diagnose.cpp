@@ -11,6 +11,7 @@
 #include "checks/diagnose/scene.h"
 #include "checks/diagnose/smallest_set.h"
 #include "checks/train/fault_ring.h"
+#include "src/error.h"
 
 namespace ampcheck::checks::diagnose {
 
@@ -56,6 +57,12 @@ int begin_of(const Finding& f, const Symptoms& symptoms) {
   return from;
 }
 
+std::string joined(const Ops& ops) {
+  std::string out;
+  for (const std::string& op : ops) out += (out.empty() ? "" : ", ") + op;
+  return out;
+}
+
 /// Cost of a set: each tensor that its ops read or write in 16 bits is two bytes wider.
 std::int64_t bytes_of(const Observation& seen, const Ops& ops) {
   std::int64_t out = 0;
@@ -96,7 +103,7 @@ void time_set(Lab& lab, int from, int to, SmallestSet& out) {
 
 /// E3, for what shows in the losses; an op that is wrong by itself is its own smallest set.
 void find_smallest(Scene& scene, const Finding& f, Report& report) {
-  if (!precision_may_help(f.cause) || scene.dtype() == Dtype::fp32) return;
+  if (!precision_may_help(f.cause) || scene.dtype() == Dtype::fp32 || !f.cure.rounded.empty()) return;
   const int from = begin_of(f, scene.symptoms);
   const int to = scene.symptoms.lost >= 0 ? scene.symptoms.lost : scene.last();
   const bool local = scene.symptoms.lost < 0 && scene.symptoms.left < 0;
@@ -110,7 +117,8 @@ void find_smallest(Scene& scene, const Finding& f, Report& report) {
   };
   std::vector<std::string> likely;
   if (!f.op.empty()) likely.push_back(f.op);
-  const Search search = smallest_set(scene.seen.ops(), likely, works);
+  const Search search = f.sets_tried > 0 ? Search{.known = true, .ops = f.cure.raised, .tried = f.sets_tried}
+                                         : smallest_set(scene.seen.ops(), likely, works);
   report.smallest = {.known = search.known, .ops = search.ops, .runs = search.tried};
   scene.lab.note(
       "E3", "smallest set of ops in fp32",
@@ -122,12 +130,34 @@ void find_smallest(Scene& scene, const Finding& f, Report& report) {
   time_set(scene.lab, from, to, report.smallest);
 }
 
-/// Of an op that a right kernel was put for: whether its results are right then.
-bool repairs(Scene& scene, const Finding& f) {
-  if (f.cure.repaired.empty()) return true;
-  const Course& course = scene.lab.run(f.cure, f.step, f.step, true);
-  const auto at = course.excess.find(f.op);
-  return course.refused.empty() && (at == course.excess.end() || at->second <= kExcess);
+void ask_all(Scene& scene) {
+  constexpr void (*kRules[])(Scene&) = {ask_fp8,     ask_repeat,   ask_twice,   ask_boundary,  ask_forward,
+                                        ask_killers, ask_scaler,   ask_unscale, ask_optimizer, ask_underflow,
+                                        ask_ranks,   ask_accuracy, ask_model};
+  for (const auto rule : kRules) rule(scene);
+}
+
+/// The run once more with the change, asked all questions again: nothing shows in the losses, and that cause is gone.
+bool cures(const Subject& subject, const Finding& f) {
+  const Subject changed = with_change(subject, f.cure);
+  const Observation seen = observe(changed);
+  Lab lab(changed, seen);
+  Scene scene{lab, seen, changed, symptoms_of(seen), {}, {}};
+  ask_all(scene);
+  const Symptoms& left = scene.symptoms;
+  return left.lost < 0 && left.left < 0 && left.storm < 0 && !scene.has(f.cause);
+}
+
+std::string cured_text(const Scene& scene, const Finding& f) {
+  const Change& c = f.cure;
+  if (!c.rounded.empty())
+    return "tried: with " + joined(c.rounded) + " rounded to " + ampcheck::name(scene.dtype()) + " the run is well";
+  if (!c.repaired.empty()) return "tried: the run is well with a right kernel there";
+  if (!c.current_fp8.empty()) return "tried: with current scaling of " + joined(c.current_fp8) + " the run is well";
+  if (c.fp8_by_recipe) return "tried: the run is well with scales and formats as the recipe says";
+  if (c.fp8_current) return "tried: the run is well with current scaling";
+  if (c.right_loop) return "tried: the run is well with a step as torch does it";
+  return "tried: the run is well with it";
 }
 
 /// Tries the first finding's line where an experiment can do what it says.
@@ -137,19 +167,28 @@ void try_cure(Scene& scene, Report& report) {
     f.cure = {.raised = report.smallest.ops};
     if (precision_may_help(f.cause) && f.cause != Cause::mask_sentinel) f.paste = paste_fp32(scene.seen, f.cure.raised);
     report.cure_tried = "tried: with these ops in fp32 the run is well";
-    report.cured = true;
+    report.tried_cure = report.cured = true;
     return;
   }
-  if (!f.can_be_tried) return;
-  const Course& course = scene.lab.whole(f.cure);
-  if (!course.refused.empty()) {
-    report.cure_tried = "could not be tried: " + course.refused;
+  if (f.paste.empty()) return;
+  if (!f.can_be_tried) {
+    report.cure_tried =
+        "not tried: " + (f.not_tried.empty() ? "it changes the program, which ampcheck does not have" : f.not_tried);
     return;
   }
-  report.cured = well(scene.seen, scene.symptoms, course) && repairs(scene, f);
-  report.cure_tried = !report.cured             ? "tried: the run is not well with it alone"
-                      : f.cure.repaired.empty() ? "tried: the run is well with it"
-                                                : "tried: the run is well with a right kernel there";
+  try {
+    report.cured = cures(scene.subject, f);
+    if (!report.cured && f.otherwise) {
+      f.cure = *f.otherwise;
+      report.cured = cures(scene.subject, f);
+    }
+    report.tried_cure = true;
+    report.cure_tried = report.cured ? cured_text(scene, f) : "tried: the run is not well with it alone";
+  } catch (const EnvironmentError&) {
+    throw;
+  } catch (const Error& error) {
+    report.cure_tried = std::string("could not be tried: ") + error.what();
+  }
 }
 
 /// So many steps were skipped while the scale came down that the loss is behind: a lower first scale is all it takes.
@@ -208,10 +247,7 @@ Report diagnose_run(const Subject& subject, const Observation& seen) {
   Report report;
   Lab lab(subject, seen);
   Scene scene{lab, seen, subject, symptoms_of(seen), {}, {}};
-  constexpr void (*kRules[])(Scene&) = {ask_fp8,       ask_repeat, ask_twice,    ask_forward,
-                                        ask_killers,   ask_scaler, ask_unscale,  ask_optimizer,
-                                        ask_underflow, ask_ranks,  ask_accuracy, ask_model};
-  for (const auto rule : kRules) rule(scene);
+  ask_all(scene);
   std::stable_sort(scene.findings.begin(), scene.findings.end(),
                    [](const Finding& a, const Finding& b) { return a.weight > b.weight; });
   put_optimizer_first(scene);

@@ -2,6 +2,7 @@
 // What a diagnosis says.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,12 @@ struct Finding {
   int precursor = -1;                ///< first step that showed it; -1: not known
   int step = -1;                     ///< first step that went wrong
   std::vector<std::string> speaks_for = {}, speaks_against = {};
-  std::string paste = {};  ///< the line to change
-  Change cure = {};        ///< what that line does, where an experiment can do it
+  std::string paste = {};                ///< the line to change
+  Change cure = {};                      ///< what that line does, where an experiment can do it
+  std::optional<Change> otherwise = {};  ///< another one that the line names, where that is not enough
   bool can_be_tried = false;
+  std::string not_tried = {};  ///< why no experiment can; empty: as the program would have to be changed
+  int sets_tried = 0;          ///< cure.raised is the smallest set already, by so many trials; 0: it was not looked for
 };
 
 /// What is to be raised to fp32, tried.
@@ -54,8 +58,8 @@ struct Report {
   std::vector<Finding> findings;  ///< most supported first; empty: nothing is wrong, or nothing is known
   std::vector<Finding> notes;     ///< harmless causes that were seen
   SmallestSet smallest;
-  std::string cure_tried;  ///< what came of the first finding's cure; empty: it was not tried
-  bool cured = false;
+  std::string cure_tried;  ///< what came of the first finding's cure, or why it was not tried; empty: there is none
+  bool tried_cure = false, cured = false;
   bool inconclusive = false;  ///< something is wrong, and no finding is supported
   std::vector<Tried> tried;
   int runs = 0;

@@ -39,6 +39,7 @@ void take_shadow(const ShadowStats& shadow, Sample& out) {
   out.toward_zero = shadow.toward_zero;
   out.away_from_zero = shadow.away_from_zero;
   out.judged = shadow.judged;
+  out.beyond_half = std::accumulate(shadow.ulps.begin() + 1, shadow.ulps.end(), std::int64_t{0});
   out.error_sum = std::ldexp(static_cast<double>(shadow.error_sum), -16);
   out.error_square = std::ldexp(
       static_cast<double>(shadow.square_sum_low) + std::ldexp(static_cast<double>(shadow.square_sum_high), 64), -32);

@@ -32,6 +32,7 @@ struct Sample {
   double error = 0;    ///< relative
   double carried = 0;  ///< relative, against the fp64 run; 0: not known
   std::int64_t toward_zero = 0, away_from_zero = 0, judged = 0;
+  std::int64_t beyond_half = 0;            ///< errors larger than rounding to nearest makes
   double error_sum = 0, error_square = 0;  ///< of signed errors in ulps
   double cancelled = -1;
   std::int64_t codes = 0,

@@ -31,6 +31,7 @@ std::vector<PlantedRun> planted_ranges();
 std::vector<PlantedRun> planted_scalers();
 std::vector<PlantedRun> planted_optimizers();
 std::vector<PlantedRun> planted_kernels();
+std::vector<PlantedRun> planted_boundaries();
 std::vector<PlantedRun> planted_twice();
 std::vector<PlantedRun> planted_fp8();
 std::vector<PlantedRun> planted_controls();

@@ -147,8 +147,8 @@ std::vector<PlantedRun> planted_controls() {
 const std::vector<PlantedRun>& planted_runs() {
   static const std::vector<PlantedRun> kAll = [] {
     std::vector<PlantedRun> out;
-    for (auto part : {planted_ranges, planted_scalers, planted_optimizers, planted_kernels, planted_twice, planted_fp8,
-                      planted_controls, planted_unseen}) {
+    for (auto part : {planted_ranges, planted_scalers, planted_optimizers, planted_kernels, planted_boundaries,
+                      planted_twice, planted_fp8, planted_controls, planted_unseen}) {
       std::vector<PlantedRun> more = part();
       std::move(more.begin(), more.end(), std::back_inserter(out));
     }

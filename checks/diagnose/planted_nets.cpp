@@ -65,16 +65,31 @@ Subject subject_of(train::Net net, Dtype dtype, int steps) {
   return out;
 }
 
-void use_planted(const std::string& base, const std::string& name, const Make& make) {
+namespace {
+
+void use_once(const std::string& name, const std::function<OpDef()>& make) {
   static std::mutex mutex;
   static std::deque<OpDef> kept;
   const std::lock_guard lock(mutex);
   if (std::any_of(kept.begin(), kept.end(), [&](const OpDef& op) { return op.signature.name == name; })) return;
-  OpDef op = *find_op(base);
-  op.signature.name = name;
-  op.kernel = make(op.kernel);
-  kept.push_back(std::move(op));
+  kept.push_back(make());
   models::use_op(kept.back());
+}
+
+}  // namespace
+
+void use_planted(const std::string& base, const std::string& name, const Make& make) {
+  use_once(name, [&] {
+    OpDef op = *find_op(base);
+    op.signature.name = name;
+    op.kernel = make(op.kernel);
+    return op;
+  });
+}
+
+void use_new(OpDef op) {
+  const std::string name = op.signature.name;
+  use_once(name, [&] { return std::move(op); });
 }
 
 kernels::Kernel truncating(const kernels::Kernel& right) {

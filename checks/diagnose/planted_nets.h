@@ -36,6 +36,9 @@ Subject subject_of(train::Net net, Dtype dtype, int steps = 40);
 using Make = std::function<kernels::Kernel(const kernels::Kernel& right)>;
 void use_planted(const std::string& base, const std::string& name, const Make& make);
 
+/// An op of a formula of its own, that nets may call from then on. Made once: its name tells it.
+void use_new(OpDef op);
+
 /// The kernel in fp32, whose results are cut off instead of rounded.
 kernels::Kernel truncating(const kernels::Kernel& right);
 

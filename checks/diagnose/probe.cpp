@@ -108,6 +108,66 @@ MetCall::Input* MetCall::data() {
   return nullptr;
 }
 
+namespace {
+
+/// A trainer before that step.
+std::unique_ptr<Trainer> trainer_at(Lab& lab, const Subject& subject, const Change& change, int step) {
+  std::unique_ptr<Trainer> out = make_trainer(subject, change, {}, 0);
+  const Checkpoint* const start = lab.state_is_hidden() ? nullptr : lab.seen().before(step);
+  if (start != nullptr) transplant(*out, start->bytes, false);
+  while (out->steps() < step) out->step();
+  return out;
+}
+
+}  // namespace
+
+std::optional<Fp64Call> fp64_call(Lab& lab, const std::string& op, int step) {
+  try {
+    const std::unique_ptr<Trainer> trainer = trainer_at(lab, lab.subject(), {}, step);
+    Fp64Run run(lab.subject().net(), trainer->options().rule, trainer->options().seed);
+    run.start_from(trainer->parameters());
+    run.prepare();
+    run.resume_at(step);
+    run.step();
+    const models::StepRecord& record = run.records().front();
+    const models::RecordedCall* const call = record.find(op);
+    if (call == nullptr) return {};
+    Fp64Call out{.met = {.op = call->call.op, .storage = Dtype::fp64, .run = Dtype::fp64},
+                 .result = record.values[static_cast<std::size_t>(call->output)]};
+    for (const auto& [name, value] : call->call.attributes.all())
+      if (std::holds_alternative<double>(value)) out.met.attributes.emplace_back(name, std::get<double>(value));
+    for (const auto& [name, id] : call->inputs) {
+      const auto at = static_cast<std::size_t>(id);
+      out.met.inputs.push_back({name, record.shapes[at], Dtype::fp64, false, record.values[at]});
+    }
+    return out;
+  } catch (const EnvironmentError&) {
+    throw;
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+std::vector<double> written_by(Lab& lab, const std::string& op, int step, const Change& change) {
+  std::vector<double> out;
+  Subject subject = lab.subject();
+  const auto own = subject.make_fault;
+  const Fault given = subject.options.fault;
+  subject.make_fault = [&, own] {
+    return [&, before = own ? own() : given](const Event& e) {
+      if (before) before(e);
+      if (out.empty() && e.step == step && e.phase == Phase::forward && !e.cast && e.op == op) out = to_doubles(e.got);
+    };
+  };
+  try {
+    trainer_at(lab, subject, change, step)->step();
+  } catch (const EnvironmentError&) {
+    throw;
+  } catch (const Error&) {
+  }
+  return out;
+}
+
 std::optional<MetCall> met_call(Lab& lab, const std::string& op, int step) {
   std::optional<MetCall> out;
   Subject subject = lab.subject();
@@ -120,10 +180,7 @@ std::optional<MetCall> met_call(Lab& lab, const std::string& op, int step) {
   };
   subject.options.own_net = net;
   try {
-    const std::unique_ptr<Trainer> trainer = make_trainer(subject, {}, {}, 0);
-    const Checkpoint* const start = lab.state_is_hidden() ? nullptr : lab.seen().before(step);
-    if (start != nullptr) transplant(*trainer, start->bytes, false);
-    while (trainer->steps() < step) trainer->step();
+    const std::unique_ptr<Trainer> trainer = trainer_at(lab, subject, {}, step);
     on = true;
     trainer->step();
   } catch (const AmpError&) {

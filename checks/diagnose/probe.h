@@ -42,6 +42,16 @@ struct Answer {
 
 /// The call of that name in that step, on the first rank and micro-batch.
 std::optional<MetCall> met_call(Lab& lab, const std::string& op, int step);
+/// The same call of a run in fp64 from the weights that the run has before that step, and its result; none for a net
+/// that fp64 cannot take there.
+struct Fp64Call {
+  MetCall met;
+  std::vector<double> result;
+};
+std::optional<Fp64Call> fp64_call(Lab& lab, const std::string& op, int step);
+/// What the op's kernel wrote in that step of a run with the change, on the first rank and micro-batch; empty where the
+/// run cannot be made.
+std::vector<double> written_by(Lab& lab, const std::string& op, int step, const Change& change);
 /// Runs it; `storage`: in this type instead.
 Answer answer_to(const MetCall& call, std::optional<Dtype> storage = {});
 

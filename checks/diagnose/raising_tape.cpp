@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/diagnose/raising_tape.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "src/amp/autocast.h"
@@ -29,6 +30,34 @@ models::Var RaisingTape::infer(const std::function<models::Var()>& block) {
   std::map<std::string, int> before = std::exchange(counts_, {});
   const models::Var out = inner_.infer(block);
   counts_ = std::move(before);
+  return out;
+}
+
+namespace {
+
+class FiniteTape final : public models::ForwardingTape {
+ public:
+  FiniteTape(models::Tape& inner, double largest) : ForwardingTape(inner), largest_(largest) {}
+  models::Var data(const Shape& shape, std::vector<double> values) override {
+    for (double& value : values) value = std::clamp(value, -largest_, largest_);
+    return inner_.data(shape, std::move(values));
+  }
+  models::Var recompute(const std::function<models::Var(bool again)>& block) override {
+    return inner_.recompute(block);
+  }
+
+ private:
+  double largest_;
+};
+
+}  // namespace
+
+train::Net within(const train::Net& net, double largest) {
+  train::Net out = net;
+  out.forward = [forward = net.forward, largest](models::Tape& tape, std::int64_t batch) {
+    FiniteTape finite(tape, largest);
+    forward(finite, batch);
+  };
   return out;
 }
 

@@ -30,6 +30,9 @@ class RaisingTape final : public models::ForwardingTape {
   std::map<std::string, int> counts_;
 };
 
+/// The net with numbers of its data cut off at this magnitude, as a mask's are that fits the type.
+train::Net within(const train::Net& net, double largest);
+
 /// The net with these calls in fp32; itself where there are none.
 train::Net raised(const train::Net& net, const Ops& ops);
 

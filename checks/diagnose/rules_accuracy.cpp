@@ -17,6 +17,9 @@ namespace {
 
 /// Roundings to one side: away from it by so many standard errors, and by so large a share.
 constexpr double kBiased = 12, kOneSided = 0.5;
+/// And no rounding to nearest of numbers that happen to lie on one side: of truncated ones half are more than half an
+/// ulp away.
+constexpr double kBeyondHalf = 0.25;
 
 bool is_op(const Track& t) { return (t.key.phase == Phase::forward || t.key.phase == Phase::backward) && !t.key.cast; }
 
@@ -46,20 +49,32 @@ void add(Scene& scene, Finding f) {
   scene.add(std::move(f));
 }
 
-/// Few magnitudes, many elements with the largest: an 8-bit type whose scale is not this tensor's.
+/// Few magnitudes: a type of 8 bits.
+bool is_coded(const Sample& s) {
+  return s.finite && s.excess > kExcess && s.codes > 8 && s.codes <= 128 && s.elements - s.zeros >= 4 * s.codes;
+}
+
+/// More elements than a magnitude has in the mean have the largest one, or became zero: the scale is not this tensor's.
+bool is_off_scale(const Sample& s) {
+  return is_coded(s) && (s.at_largest * s.codes > s.elements || s.flushed * s.codes > s.elements);
+}
+
 bool ask_codes(Scene& scene) {
-  const Place p = first_place(scene.seen, [](const Track& t, const Sample& s) {
-    return t.key.phase == Phase::forward && s.finite && s.excess > kExcess && s.codes > 8 && s.codes <= 128 &&
-           s.elements >= 4 * s.codes;
-  });
-  if (!p) return false;
+  const Place off = first_place(
+      scene.seen, [](const Track& t, const Sample& s) { return t.key.phase == Phase::forward && is_off_scale(s); });
+  if (!off) return false;
+  const auto coded = std::find_if(off.track->samples.begin(), off.track->samples.end(), is_coded);
+  const Place p{off.track, &*coded};
   Place worst = p;
   for (const Sample& s : p.track->samples)
     if (s.at_largest > worst.sample->at_largest) worst.sample = &s;
   Finding f = finding_at(p, Cause::fp8_scale);
   f.weight = Weight::supported;
   f.cure = {};
-  f.can_be_tried = false;
+  if (scene.options().fp8)
+    f.cure.fp8_current = true;
+  else
+    f.cure.current_fp8 = {f.op};
   f.step = worst.sample->step;
   f.speaks_for.push_back(
       fmt::format("{} magnitudes in {} elements: a type of 8 bits", worst.sample->codes, worst.sample->elements));
@@ -194,13 +209,14 @@ void ask_bias(Scene& scene) {
   double most = 0, share_of = 0;
   for (const auto& [name, track] : scene.seen.tracks) {
     if (!is_op(track) || bytes(track.key.dtype) != 2) continue;
-    std::int64_t toward = 0, away = 0;
+    std::int64_t toward = 0, away = 0, beyond = 0;
     for (const Sample& s : track.samples) {
       toward += s.toward_zero;
       away += s.away_from_zero;
+      beyond += s.beyond_half;
     }
     const auto n = static_cast<double>(toward + away);
-    if (n < 100) continue;
+    if (n < 100 || static_cast<double>(beyond) < kBeyondHalf * n) continue;
     const double one_sided = std::fabs(static_cast<double>(toward - away)) / n, z = one_sided * std::sqrt(n);
     if (z < kBiased || one_sided < kOneSided || z < most) continue;
     most = z;

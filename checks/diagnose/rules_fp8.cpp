@@ -49,7 +49,10 @@ void ask_fp8(Scene& scene) {
               .precursor = d.step,
               .step = d.step,
               .speaks_for = {d.what},
-              .paste = meaning.paste};
+              .paste = meaning.paste,
+              .cure = {.fp8_by_recipe = true},
+              .can_be_tried = true};
+    if (meaning.cause == Cause::fp8_scale) f.otherwise = Change{.fp8_current = true};
     scene.add(std::move(f));
   }
   if (scene.findings.empty()) return;

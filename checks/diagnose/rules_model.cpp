@@ -42,6 +42,30 @@ bool spikes(const std::vector<StepResult>& steps) {
   return false;
 }
 
+/// No loss ever is three times the first.
+bool calm(const Course& course) {
+  return course.refused.empty() && !course.steps.empty() &&
+         std::all_of(course.steps.begin(), course.steps.end(), [&](const StepResult& s) {
+           return std::isfinite(s.loss) && s.loss <= 3 * std::fabs(course.steps.front().loss);
+         });
+}
+
+/// The largest rate by tenths with which no loss grows.
+void find_rate(Scene& scene, Finding& f) {
+  constexpr double kTenths[] = {0.1, 0.01, 1e-3, 1e-4};
+  const double lr = scene.step(0).lr;
+  for (const double rate : kTenths) {
+    if (!calm(scene.lab.whole({.rate = rate}))) continue;
+    scene.lab.note("E7", fmt::format("the whole run with --lr {:g}", rate * lr), "no loss grows");
+    f.cure.rate = rate;
+    f.can_be_tried = true;
+    f.paste = fmt::format("--lr {:g}: it is no matter of precision", rate * lr);
+    return;
+  }
+  scene.lab.note("E7", "the whole run with 1e-4 of the learning rate", "the loss grows too");
+  f.not_tried = "no smaller rate that was tried keeps the loss from growing";
+}
+
 }  // namespace
 
 void ask_model(Scene& scene) {
@@ -63,13 +87,16 @@ void ask_model(Scene& scene) {
   if (adaptive(scene.options()) && spikes(steps)) {
     f.cause = Cause::second_moment_lag;
     f.speaks_for.push_back("the loss had come down before: the second moment is behind the gradients");
+    f.not_tried = "beta2 is no option of this run";
     f.paste = "a smaller beta2 (0.95), or clip the update: it is no matter of precision";
   } else if (logits.size() > 1 && logits.back() > 8 * std::max(logits.front(), 1.0)) {
     f.cause = Cause::logit_growth;
     f.speaks_for.push_back(fmt::format("the largest logit grew from {:.3g} to {:.3g}", logits.front(), logits.back()));
     f.paste = "a z-loss, QK norm, or a smaller learning rate: it is no matter of precision";
+    find_rate(scene, f);
   } else {
     f.paste = "a smaller --lr, or another start: it is no matter of precision";
+    find_rate(scene, f);
   }
   if (const int first = scene.symptoms.first(); first < 0 || at <= first + 1) {
     // What overflows in a run that leaves every bound in fp64 too follows from that.

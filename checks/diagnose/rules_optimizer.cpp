@@ -164,6 +164,42 @@ struct Flushed {
   double share() const { return diagnose::share(flushed, nonzero); }
 };
 
+double norm_of(const StepResult& step) {
+  double sum = 0;
+  for (const double norm : step.norms) sum += norm * norm;
+  return std::sqrt(sum);
+}
+
+constexpr double kTorchsFirst = 65536;
+
+/// E1 upwards: does more arrive? Scales by 2^12, as long as it becomes more and is finite; the last of these. Where
+/// torch's own first scale is no lower than one with which more arrives, that is tried.
+double ask_higher_scales(Scene& scene, int step, Finding& f) {
+  constexpr int kBinades = 12, kMost = 100;  // a scaler holds it in fp32
+  double scale = scene.step(step).scale, norm = norm_of(scene.step(step));
+  bool any = false;
+  while (std::ilogb(scale) + kBinades <= kMost) {
+    const double higher = std::ldexp(scale, kBinades);
+    const StepResult* const with = scene.lab.run({.scale = higher}, step, step).at(step);
+    if (with == nullptr) break;
+    const double after = norm_of(*with);
+    const std::string what =
+        fmt::format("with loss scale {:g} the gradients' norm is {:.3g}, not {:.3g}", higher, after, norm);
+    scene.lab.note("E1", step_text(step) + fmt::format(" with loss scale {:g}", higher),
+                   fmt::format("norm of the gradients {:.3g} instead of {:.3g}", after, norm));
+    const bool more = std::isfinite(after) && after > 1.02 * norm, nothing_yet = after == 0 && norm == 0;
+    if (more && !any) f.speaks_for.push_back("E1: " + what);
+    if (!more && !any && !nothing_yet) f.speaks_against.push_back("E1: " + what);
+    if (!more && !nothing_yet) break;
+    any |= more;
+    scale = higher;
+    norm = after;
+    if (any && scale <= kTorchsFirst) break;
+  }
+  if (any) f.weight = Weight::decided;
+  return any ? scale : 0;
+}
+
 bool counts(const TensorKey& key) { return is_gradient(key.phase) && (!key.cast || key.dtype != Dtype::fp32); }
 
 }  // namespace
@@ -192,27 +228,17 @@ void ask_underflow(Scene& scene) {
   f.speaks_for.push_back(fmt::format("{} of all gradients in 16 bits became zero; {} of {} at {}", percent(all.share()),
                                      percent(share(place.sample->flushed, place.sample->nonzero)), f.tensor,
                                      step_text(place.sample->step)));
-  // E1 upwards: does more arrive?
   const int step = place.sample->step;
-  const double now = scene.step(step).scale, higher = std::ldexp(now, 12);
-  Change change{.scale = higher};
-  const StepResult* const with = scene.lab.run(change, step, step).at(step);
-  if (with != nullptr) {
-    double before = 0, after = 0;
-    for (const double norm : scene.step(step).norms) before += norm * norm;
-    for (const double norm : with->norms) after += norm * norm;
-    const std::string what = fmt::format("E1: with loss scale {:g} the gradients' norm is {:.3g}, not {:.3g}", higher,
-                                         std::sqrt(after), std::sqrt(before));
-    scene.lab.note("E1", step_text(step) + fmt::format(" with loss scale {:g}", higher),
-                   fmt::format("norm of the gradients {:.3g} instead of {:.3g}", std::sqrt(after), std::sqrt(before)));
-    const bool more = std::isfinite(after) && after > 1.02 * before;
-    (more ? f.speaks_for : f.speaks_against).push_back(what);
-    if (more || with->found_inf) f.weight = more ? Weight::decided : Weight::supported;
-  }
-  f.cure.init_scale = 65536;
+  const double enough = std::max(kTorchsFirst, ask_higher_scales(scene, step, f));
+  f.cure.init_scale = enough;
   f.can_be_tried = true;
-  f.paste = scene.options().scaler.enabled ? "scaler = GradScaler(init_scale=2**16), or dtype=torch.bfloat16"
-                                           : "scaler = torch.amp.GradScaler(\"cuda\"); scaler.scale(loss).backward()";
+  const std::string scale = enough > kTorchsFirst ? fmt::format("2.0**{:.0f}", std::log2(enough)) : "2**16";
+  f.paste = scene.options().scaler.enabled
+                ? fmt::format("scaler = GradScaler(init_scale={}), or dtype=torch.bfloat16", scale)
+                : fmt::format(
+                      "scaler = torch.amp.GradScaler(\"cuda\"{}); "
+                      "scaler.scale(loss).backward()",
+                      enough > kTorchsFirst ? ", init_scale=" + scale : "");
   if (scene.symptoms.first() < 0) scene.symptoms.bad_op = step;
   scene.add(std::move(f));
 }

@@ -7,8 +7,10 @@
 #include <bit>
 #include <cmath>
 
+#include "checks/diagnose/equality.h"
 #include "checks/diagnose/probe.h"
 #include "checks/diagnose/scene.h"
+#include "checks/models/bound_call.h"
 
 namespace ampcheck::checks::diagnose {
 
@@ -72,6 +74,7 @@ bool stale_gradients(Scene& scene, int step) {
       "at {} every gradient is finite as backward leaves it, and not as the scaler finds it", step_text(scene.last())));
   f.speaks_for.push_back("E0: from a checkpoint the same step is clean: gradients of an earlier step were still there");
   f.paste = "optimizer.zero_grad(set_to_none=True) before each backward, after a skipped step too";
+  try_right_loop(scene, f);
   scene.add(std::move(f));
   return true;
 }
@@ -92,6 +95,7 @@ void ask_repeat(Scene& scene) {
       f.precursor = place.sample->step;
     }
     f.speaks_for.push_back("E0: the same run from the same seed has another loss at " + step_text(step));
+    f.not_tried = "it needs the machine that the run was made on";
     f.paste = "run it with CUDA_LAUNCH_BLOCKING=1, then on another device; compute-sanitizer --tool racecheck";
     return scene.add(std::move(f));
   }
@@ -203,6 +207,8 @@ void add_producer(Scene& scene, const Place& p) {
                                          rows.sample->elements, rows.track->key.str()));
     f.paste = fmt::format("mask with torch.finfo(x.dtype).min, not {}, and leave no row without an entry",
                           number(-s.exact_largest));
+    f.cure = {.finite_masks = true};
+    f.can_be_tried = true;
     return scene.add(std::move(f));
   }
   const double most = format(p.track->key.dtype).max_finite();
@@ -245,7 +251,10 @@ void ask_forward(Scene& scene) {
   const Place place = first_place(scene.seen, [&](const Track& t, const Sample& s) {
     return s.step == step && s.role == FaultRole::producer && t.key.phase == Phase::forward;
   });
-  if (place) add_producer(scene, place);
+  if (!place) return;
+  const std::string& op = place.track->key.op;
+  if (scene.has(Cause::moved_boundary) && compares_inputs(models::op_of_call(op.substr(0, op.rfind('_'))))) return;
+  add_producer(scene, place);
 }
 
 /// An op that lets NaN vanish.
@@ -266,6 +275,7 @@ void ask_killers(Scene& scene) {
   f.speaks_for.push_back("its inputs are not finite, its result is");
   if (from) f.speaks_for.push_back("they come from " + from.track->key.str());
   f.cure.repaired = {f.op};
+  f.not_tried = "it shows the NaN, and does not say where that comes from";
   f.paste = "a kernel that passes NaN on: max(x, 0) as x > 0 ? x : (x != x ? x : 0)";
   scene.symptoms.bad_op = f.step;
   scene.add(std::move(f));

@@ -40,6 +40,7 @@ void ask_replicas(Scene& scene) {
             .precursor = out.sample->step,
             .step = out.sample->step};
   f.speaks_for.push_back("ranks " + ranks + " have other bits of this weight at " + step_text(f.step));
+  f.not_tried = "what ranks exchange is the program's";
   f.paste = "broadcast the parameters from rank 0, and clip by a norm over all ranks";
   if (scene.symptoms.first() < 0) scene.symptoms.bad_op = f.step;
   scene.add(std::move(f));

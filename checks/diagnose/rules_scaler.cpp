@@ -50,6 +50,7 @@ void add_collapse(Scene& scene, int step) {
     f.speaks_for.push_back(
         "no op of the backward makes what is not finite: gradients of an earlier step are still there");
     f.paste = "optimizer.zero_grad(set_to_none=True) before each backward, after a skipped step too";
+    try_right_loop(scene, f);
   }
   scene.add(std::move(f));
 }
@@ -121,6 +122,7 @@ void ask_not_skipped(Scene& scene) {
       f.speaks_for.push_back("the parameter " + f.op + " is not finite from there on");
     }
     f.paste = "one found_inf over all parameters and ranks: all_reduce(found_inf, op=MAX) before scaler.step()";
+    try_right_loop(scene, f);
     if (scene.symptoms.first() < 0) scene.symptoms.bad_op = s.step;
     return scene.add(std::move(f));
   }
@@ -176,6 +178,7 @@ void ask_unscale(Scene& scene) {
     f.weight = Weight::supported;
   }
   f.paste = "scaler.unscale_(optimizer) before torch.nn.utils.clip_grad_norm_(...)";
+  try_right_loop(scene, f);
   if (scene.symptoms.first() < 0) scene.symptoms.bad_op = first;
   scene.add(std::move(f));
 }

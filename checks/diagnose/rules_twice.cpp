@@ -75,6 +75,7 @@ void ask_inference(Scene& scene) {
         fmt::format("the training computes it in {}, the inference in {}", name(first->first), name(first->second)));
   f.speaks_for.push_back(fmt::format("{} is {:.2g} apart at most: a ratio of probabilities is up to {:.3g} off",
                                      last->op, last->largest, std::expm1(last->largest)));
+  f.not_tried = "ampcheck does not have the inference's kernels";
   f.paste = "the same kernels and types on both sides (fp16 for both, rather than bf16), or weights for the ratio";
   if (scene.symptoms.first() < 0) scene.symptoms.bad_op = f.step;
   scene.add(std::move(f));

@@ -35,6 +35,12 @@ Place first_place(const Observation& seen, const std::function<bool(const Track&
   return out;
 }
 
+void try_right_loop(const Scene& scene, Finding& f) {
+  if (!scene.subject.install) return;
+  f.cure.right_loop = true;
+  f.can_be_tried = true;
+}
+
 std::string step_text(int step) { return fmt::format("step {}", step + 1); }
 
 std::string paste_fp32(const Observation& seen, const Ops& ops) {

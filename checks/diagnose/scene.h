@@ -42,9 +42,13 @@ std::string step_text(int step);
 /// What would raise these ops, as lines of TOML or Python.
 std::string paste_fp32(const Observation& seen, const Ops& ops);
 
+/// Of a fault of the run's own loop, where the run has one: a step as torch does it is tried.
+void try_right_loop(const Scene& scene, Finding& f);
+
 void ask_repeat(Scene& scene);
 void ask_fp8(Scene& scene);
 void ask_twice(Scene& scene);
+void ask_boundary(Scene& scene);
 void ask_forward(Scene& scene);
 void ask_killers(Scene& scene);
 void ask_scaler(Scene& scene);

@@ -106,7 +106,7 @@ Trial try_run(const PlantedRun& run, bool with_baselines) {
     out.healthy = report.healthy();
     out.inconclusive = report.inconclusive;
     out.cured = report.cured;
-    out.advised = !report.cure_tried.empty();
+    out.advised = report.tried_cure;
     if (report.smallest.known) out.set_size = static_cast<int>(report.smallest.ops.size());
     out.seconds = report.seconds;
     if (!with_baselines) return out;

@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
 #include "checks/train/checkpoint.h"
+#include "checks/train/fp8.h"
+#include "checks/train/optimizer_choice.h"
 #include "src/rounding.h"
 #include "src/safetensors.h"
 
@@ -32,6 +35,46 @@ void repair(const train::Event& event, const RoundingMode& mode) {
   from_doubles(rounded, got);
 }
 
+/// The formula's values in e4m3 by current scaling.
+void in_current_fp8(const train::Event& event) {
+  std::vector<double> values = to_doubles(event.exact);
+  const FloatFormat& narrow = format(Dtype::e4m3fn);
+  double most = 0;
+  for (const double value : values)
+    if (std::isfinite(value)) most = std::max(most, std::fabs(value));
+  const double scale = train::current_scale(static_cast<float>(most), Dtype::e4m3fn);
+  for (double& value : values) value = std::clamp(value * scale, -narrow.max_finite(), narrow.max_finite());
+  round_values(narrow, {}, values, values);
+  for (double& value : values) value /= scale;
+  from_doubles(values, event.got);
+}
+
+Fault with_current_fp8(Fault own, const Change& change) {
+  if (change.current_fp8.empty()) return own;
+  return [own = std::move(own), ops = change.current_fp8](const train::Event& event) {
+    if (own) own(event);
+    if (!event.cast && event.phase == train::Phase::forward && event.has_exact() && ops.contains(std::string(event.op)))
+      in_current_fp8(event);
+  };
+}
+
+/// As if its kernel had stored what it computed in the run's type.
+void round_wide(const train::Event& event, Dtype dtype) {
+  if (event.got.dtype != Dtype::fp32) return;
+  std::vector<double> values = to_doubles(event.got);
+  round_values(format(dtype), {}, values, values);
+  from_doubles(values, event.got);
+}
+
+Fault with_rounding(Fault own, const Change& change, Dtype dtype) {
+  if (change.rounded.empty()) return own;
+  return [own = std::move(own), ops = change.rounded, dtype](const train::Event& event) {
+    if (own) own(event);
+    if (!event.cast && event.phase == train::Phase::forward && ops.contains(std::string(event.op)))
+      round_wide(event, dtype);
+  };
+}
+
 /// The subject's own fault first: what a right kernel would have written comes after it.
 Fault with_repair(Fault own, const Change& change) {
   if (change.repaired.empty()) return own;
@@ -48,11 +91,24 @@ Fault with_repair(Fault own, const Change& change) {
   };
 }
 
+void change_rates(train::TrainOptions& o, double factor) {
+  o.rule.optimizer = train::optimizer_of(*o.own_net, o.rule.optimizer).with_defaults();
+  o.rule.optimizer.lr *= factor;
+  for (train::LayerOptimizer& more : o.rule.further) {
+    more.choice = train::optimizer_of(*o.own_net, more.choice).with_defaults();
+    more.choice.lr *= factor;
+  }
+}
+
 train::TrainOptions changed(const Subject& subject, const Change& c) {
   train::TrainOptions o = subject.options;
   o.own_net = raised(subject.net(), c.raised);
+  if (c.finite_masks) o.own_net = within(*o.own_net, format(o.dtype).max_finite());
   if (c.dtype) o.dtype = *c.dtype;
   if (c.without_fp8) o.fp8.reset();
+  if (c.fp8_by_recipe || c.fp8_current) o.planted_fp8.reset();
+  if (c.fp8_current && o.fp8) o.fp8->scaling = train::Fp8Recipe::Scaling::current;
+  if (c.rate != 1) change_rates(o, c.rate);
   train::OptimizerChoice& optimizer = o.rule.optimizer;
   if (c.everything_fp32) {
     o.dtype = Dtype::fp32;
@@ -92,27 +148,47 @@ std::string Change::key() const {
   std::string out;
   if (!raised.empty()) out += "raised " + list(raised) + ";";
   if (!repaired.empty()) out += (stochastic ? fmt::format("stochastic {} ", seed) : "repaired ") + list(repaired) + ";";
+  if (!rounded.empty()) out += "rounded " + list(rounded) + ";";
   if (everything_fp32) out += "fp32;";
   if (scale) out += fmt::format("scale {};", *scale);
   if (init_scale) out += fmt::format("init_scale {};", *init_scale);
   if (dtype) out += fmt::format("dtype {};", ampcheck::name(*dtype));
   if (without_fp8) out += "without fp8;";
   if (fp32_optimizer) out += "fp32 optimizer;";
+  if (!current_fp8.empty()) out += "current fp8 " + list(current_fp8) + ";";
+  if (fp8_by_recipe) out += "fp8 by recipe;";
+  if (fp8_current) out += "fp8 current;";
+  if (finite_masks) out += "finite masks;";
+  if (right_loop) out += "right loop;";
+  if (rate != 1) out += fmt::format("rate {};", rate);
   if (keep_activations) out += "keep activations;";
   if (one_rank) out += "one rank;";
   return out;
 }
 
-std::unique_ptr<train::Trainer> make_trainer(const Subject& subject, const Change& change, train::Shadows shadows,
+Subject with_change(const Subject& subject, const Change& change) {
+  Subject out = subject;
+  out.options = changed(subject, change);
+  const bool exact = !change.repaired.empty() || !change.current_fp8.empty();
+  out.options.shadows.local |= exact;
+  out.make_fault = [=] {
+    const Fault own = subject.make_fault ? subject.make_fault() : subject.options.fault;
+    return with_rounding(with_current_fp8(with_repair(own, change), change), change, subject.options.dtype);
+  };
+  if (change.right_loop) out.install = nullptr;
+  return out;
+}
+
+std::unique_ptr<train::Trainer> make_trainer(const Subject& given, const Change& change, train::Shadows shadows,
                                              int spread_seeds) {
-  train::TrainOptions options = changed(subject, change);
+  const Subject subject = with_change(given, change);
+  train::TrainOptions options = subject.options;
+  shadows.local |= options.shadows.local && (!change.repaired.empty() || !change.current_fp8.empty());
   options.shadows = shadows;
   options.spread_seeds = spread_seeds;
   options.sampling = {};
   options.norms = true;
-  if (!change.repaired.empty()) options.shadows.local = true;
-  const Fault own = subject.make_fault ? subject.make_fault() : options.fault;
-  options.fault = with_repair(own, change);
+  options.fault = subject.make_fault();
   auto trainer = std::make_unique<train::Trainer>(options);
   trainer->prepare();
   if (subject.install) subject.install(*trainer);

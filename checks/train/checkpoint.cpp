@@ -62,6 +62,8 @@ std::string recipe_of(const Trainer& trainer) {
     out +=
         fmt::format(" optimizer{} {},lr={},momentum={},weight_decay={},nesterov={}@{}", k + 1, other.name, other.lr,
                     other.momentum, other.weight_decay, other.nesterov, fmt::join(o.rule.further[k - 1].layers, ","));
+    if (o.rule.further[k - 1].clips_alone())
+      out += fmt::format(" clip{} {},{}", k + 1, o.rule.clip_of(k).norm, o.rule.clip_of(k).value);
   }
   if (o.rule.backward_each) out += " backward each";
   if (o.fp8) out += " fp8 " + o.fp8->str();

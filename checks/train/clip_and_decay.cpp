@@ -10,18 +10,34 @@
 
 namespace ampcheck::checks::train {
 
-std::optional<Clipping> clip(double norm, double value, const std::vector<Parameter*>& parameters) {
-  if (norm <= 0 && value <= 0) return std::nullopt;
+namespace {
+
+Clipping clip_together(const ClipRule& rule, const std::vector<Parameter*>& parameters) {
   Clipping out;
-  if (norm > 0) {
-    out.norm = to_doubles(clip_grad_norm_(parameters, norm).view())[0];
-    if (std::isfinite(*out.norm)) out.factor = std::min(1.0, norm / (*out.norm + 1e-6));
+  if (rule.norm > 0) {
+    out.norm = to_doubles(clip_grad_norm_(parameters, rule.norm).view())[0];
+    if (std::isfinite(*out.norm)) out.factor = std::min(1.0, rule.norm / (*out.norm + 1e-6));
   }
-  if (value > 0) {
+  if (rule.value > 0) {
     for (const Parameter* const parameter : parameters)
       if (parameter->grad.defined())
-        for (const double g : to_doubles(parameter->grad.view())) out.elements += std::fabs(g) > value ? 1 : 0;
-    clip_grad_value_(parameters, value);
+        for (const double g : to_doubles(parameter->grad.view())) out.elements += std::fabs(g) > rule.value ? 1 : 0;
+    clip_grad_value_(parameters, rule.value);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Clipping> clip(const StepRule& rule, const std::vector<Parameter*>& parameters) {
+  std::vector<Clipping> out;
+  if (!rule.clips()) return out;
+  std::vector<std::vector<Parameter*>> together(rule.optimizers());
+  for (Parameter* const parameter : parameters) together[rule.clipped_with(parameter->name)].push_back(parameter);
+  for (std::size_t k = 0; k < together.size(); ++k) {
+    if (!rule.clip_of(k).clips() || together[k].empty()) continue;
+    out.push_back(clip_together(rule.clip_of(k), together[k]));
+    out.back().optimizer = k;
   }
   return out;
 }

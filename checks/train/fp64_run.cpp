@@ -125,11 +125,11 @@ double Fp64Run::step() {
   }
   unclipped_.clear();
   for (const Parameter& parameter : parameters_.all())
-    if (parameter.grad.defined() && (rule_.clip_norm > 0 || rule_.clip_value > 0)) {
+    if (parameter.grad.defined() && rule_.clips()) {
       Tensor& kept = unclipped_[parameter.name] = Tensor::uninitialized(Dtype::fp64, parameter.grad.shape());
       copy_elements(parameter.grad.view(), kept.view());
     }
-  clip(rule_.clip_norm, rule_.clip_value, parameters_.pointers());
+  clip(rule_, parameters_.pointers());
   optimizers_->step();
   ++steps_;
   return loss;

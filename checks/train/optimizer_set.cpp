@@ -27,6 +27,24 @@ OptimizerChoice StepRule::choice(std::size_t k) const {
   return out;
 }
 
+ClipRule StepRule::clip_of(std::size_t k) const {
+  if (k == 0) return {clip_norm, clip_value};
+  const LayerOptimizer& own = further[k - 1];
+  return own.clips_alone() ? ClipRule{std::max(own.clip_norm, 0.0), std::max(own.clip_value, 0.0)} : ClipRule{};
+}
+
+std::size_t StepRule::clipped_with(const std::string& parameter) const {
+  for (std::size_t k = 1; k < optimizers(); ++k)
+    if (further[k - 1].clips_alone() && further[k - 1].has(parameter)) return k;
+  return 0;
+}
+
+bool StepRule::clips() const {
+  for (std::size_t k = 0; k < optimizers(); ++k)
+    if (clip_of(k).clips()) return true;
+  return false;
+}
+
 std::string optimizer_text(const StepRule& rule, std::size_t k) {
   return fmt::format("optimizer {} ({} of {})", k + 1, rule.choice(k).name,
                      k == 0 ? "the rest" : fmt::format("{}", fmt::join(rule.further[k - 1].layers, ", ")));

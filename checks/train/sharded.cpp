@@ -57,7 +57,8 @@ ShardedRanks::ShardedRanks(ParameterSet& whole, const StepRule& rule, const Grad
     : whole_(whole), rule_(rule), all_reduce_(std::make_unique<AllReduce>(static_cast<std::size_t>(rule.ranks))) {
   for (int r = 0; r < rule.ranks; ++r) {
     const auto believes = sharding.believes;
-    ranks_.push_back(std::make_unique<Rank>(rule, whole.dtype(), scaler, [this, r, believes](float own) {
+    const StepRule own_rule = sharding.follows ? sharding.follows(r, rule) : rule;
+    ranks_.push_back(std::make_unique<Rank>(own_rule, whole.dtype(), scaler, [this, r, believes](float own) {
       const float agreed = all_reduce_->sum(static_cast<std::size_t>(r), own);
       return believes ? believes(r, own, agreed) : agreed;
     }));
@@ -125,11 +126,11 @@ void ShardedRanks::unscale() {
   on_every_rank([](Rank& rank) { rank.optimizers->unscale(rank.scaler); });
 }
 
-std::optional<Clipping> ShardedRanks::clip() {
+std::vector<Clipping> ShardedRanks::clip() {
   std::vector<Parameter*> all;
   for (const auto& rank : ranks_)
     for (Parameter* parameter : rank->parameters.pointers()) all.push_back(parameter);
-  return train::clip(rule_.clip_norm, rule_.clip_value, all);
+  return train::clip(rule_, all);
 }
 
 int ShardedRanks::step() {

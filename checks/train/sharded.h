@@ -21,6 +21,8 @@ struct ShardingOptions {
   /// What a rank takes for the found flag of all, from its own and the agreed one: a planted fault. None: the agreed
   /// one.
   std::function<float(int rank, float own, float agreed)> believes = nullptr;
+  /// The rule that a rank's optimizers follow: a planted fault. None: the run's.
+  std::function<StepRule(int rank, const StepRule& rule)> follows = nullptr;
 };
 
 class ShardedRanks {
@@ -46,7 +48,7 @@ class ShardedRanks {
   /// On every rank, all at once: divides the shards' gradients by the scale, and agrees on what was found.
   void unscale();
   /// Clips by the norm of all shards together, if the rule says so.
-  std::optional<Clipping> clip();
+  std::vector<Clipping> clip();
   /// The optimizer's step, unless something was found, the scaler's update and the schedule, on every rank. How many
   /// ranks stepped.
   int step();

@@ -160,16 +160,19 @@ void StepCheck::summed(ParameterSet& parameters) {
   }
 }
 
-double StepCheck::norm_of_gradients() const {
+double StepCheck::norm_of_gradients(std::size_t k) const {
   double sum = 0;
-  for (const auto& [name, values] : gradients_)
+  for (const auto& [name, values] : gradients_) {
+    if (rule_.clipped_with(name) != k) continue;
     for (const double g : values) sum += g * g;
+  }
   return std::sqrt(sum);
 }
 
 void StepCheck::unscaled(ParameterSet& parameters, double scale) {
   if (!checked_) return;
-  const double norm = norm_of_gradients();
+  std::vector<double> norms;
+  for (std::size_t k = 0; k < rule_.optimizers(); ++k) norms.push_back(norm_of_gradients(k));
   for (const Parameter& parameter : parameters.all()) {
     const auto before = gradients_.find(parameter.name);
     if (!parameter.grad.defined() || before == gradients_.end()) continue;
@@ -184,7 +187,9 @@ void StepCheck::unscaled(ParameterSet& parameters, double scale) {
     const std::size_t known = findings_.size();
     note(RunCode::unscale, parameter.name, difference, "gradients are");
     if (findings_.size() > known) {
-      const double f = difference.factor(), clip = rule_.clip_norm > 0 ? std::min(1.0, rule_.clip_norm / norm) : 0;
+      const std::size_t with = rule_.clipped_with(parameter.name);
+      const double most = rule_.clip_of(with).norm, f = difference.factor(),
+                   clip = most > 0 ? std::min(1.0, most / norms[with]) : 0;
       if (scale > 1 && std::fabs(f / scale - 1) < 0x1p-10)
         findings_.back().what += ": the scale was never divided out";
       else if (clip > 0 && std::fabs(f / clip - 1) < 0x1p-10)
@@ -194,32 +199,43 @@ void StepCheck::unscaled(ParameterSet& parameters, double scale) {
   }
 }
 
-void StepCheck::clipped(ParameterSet& parameters) {
-  if (!checked_) return;
-  // The norm is a sum of n squares in fp32, and a root. Of gradients in 16 bits the norm of each and of all, its sum
-  // with torch's 1e-6, the reciprocal and the factor are rounded to these.
-  std::int64_t n = 0;
-  for (const auto& [name, values] : gradients_) n += std::ssize(values);
+/// The norm is a sum of n squares in fp32, and a root. Of gradients in 16 bits the norm of each and of all, its sum
+/// with torch's 1e-6, the reciprocal and the factor are rounded to these.
+Rounded StepCheck::clip_factor(std::size_t k, ParameterSet& parameters) const {
+  const double most = rule_.clip_of(k).norm;
+  if (most <= 0) return {1, 0};
   constexpr double kRoundings = 5;
+  std::int64_t n = 0;
   double narrow = 0;
-  for (const Parameter& parameter : parameters.all())
+  for (const Parameter& parameter : parameters.all()) {
+    const auto values = gradients_.find(parameter.name);
+    if (values == gradients_.end() || rule_.clipped_with(parameter.name) != k) continue;
+    n += std::ssize(values->second);
     if (parameter.grad.defined() && parameter.grad.dtype() != Dtype::fp32)
       narrow = std::max(narrow, kRoundings * format(parameter.grad.dtype()).unit_roundoff());
-  const double norm = norm_of_gradients(), share = rule_.clip_norm / (norm + 1e-6),
+  }
+  const double norm = norm_of_gradients(k), share = most / (norm + 1e-6),
                error = (static_cast<double>(n) + 8) * kFp32.unit_roundoff() + kFp32.min_subnormal() + narrow;
-  Rounded factor{std::min(1.0, share), share < 1 + error ? share * error : 0};
-  if (rule_.clip_norm <= 0) factor = {1, 0};
-  if (!std::isfinite(norm)) factor.radius = HUGE_VAL;
+  Rounded out{std::min(1.0, share), share < 1 + error ? share * error : 0};
+  if (!std::isfinite(norm)) out.radius = HUGE_VAL;
+  return out;
+}
+
+void StepCheck::clipped(ParameterSet& parameters) {
+  if (!checked_) return;
+  std::vector<Rounded> factors;
+  for (std::size_t k = 0; k < rule_.optimizers(); ++k) factors.push_back(clip_factor(k, parameters));
   for (const Parameter& parameter : parameters.all()) {
     const auto before = gradients_.find(parameter.name);
     if (!parameter.grad.defined() || before == gradients_.end()) continue;
     const Arithmetic in(parameter.grad.dtype());
     const std::vector<double> got = to_doubles(parameter.grad.view());
     Difference difference;
+    const std::size_t with = rule_.clipped_with(parameter.name);
+    const double bound = rule_.clip_of(with).value;
     for (std::size_t i = 0; i < got.size(); ++i) {
-      Rounded want = in.multiply({before->second[i], 0}, factor);
-      if (rule_.clip_value > 0) {
-        const double bound = rule_.clip_value;
+      Rounded want = in.multiply({before->second[i], 0}, factors[with]);
+      if (bound > 0) {
         want = in.settle({std::clamp(want.value, -bound, bound), want.radius});
       }
       difference.add(got[i], want);
@@ -229,27 +245,29 @@ void StepCheck::clipped(ParameterSet& parameters) {
   }
 }
 
-void StepCheck::before_update(ParameterSet& parameters, const OptimizerSet& optimizers, double divided_by) {
+void StepCheck::before_update(const std::vector<Part>& parts, double divided_by) {
   if (!checked_) return;
   divided_by_ = divided_by;
-  std::size_t index = 0;
   before_.clear();
-  for (const Parameter& parameter : parameters.all()) {
-    const UpdateRuleBounds& update = updates_[optimizers.of(index)];
-    const OptimizerState& state = optimizers.state(index++);
-    if (!parameter.grad.defined()) continue;
-    Before& before = before_[parameter.name];
-    const auto master = state.find("master_param");
-    before.weights = to_doubles(master != state.end() ? master->second.view() : parameter.value.view());
-    before.gradient = to_doubles(parameter.grad.view());
-    for (const char* name : update.moment_names())
-      if (const auto moment = state.find(name); moment != state.end() && moment->second.defined())
-        before.moments.push_back(to_doubles(moment->second.view()));
+  for (std::size_t number = 0; number < parts.size(); ++number) {
+    std::size_t index = 0;
+    for (const Parameter& parameter : parts[number].parameters->all()) {
+      const UpdateRuleBounds& update = updates_[parts[number].optimizers->of(index)];
+      const OptimizerState& state = parts[number].optimizers->state(index++);
+      if (!parameter.grad.defined() || parameter.value.count() == 0) continue;  // a rank may own nothing of it
+      Before& before = before_[{number, parameter.name}];
+      const auto master = state.find("master_param");
+      before.weights = to_doubles(master != state.end() ? master->second.view() : parameter.value.view());
+      before.gradient = to_doubles(parameter.grad.view());
+      for (const char* name : update.moment_names())
+        if (const auto moment = state.find(name); moment != state.end() && moment->second.defined())
+          before.moments.push_back(to_doubles(moment->second.view()));
+    }
   }
 }
 
-void StepCheck::compare_weights(const Parameter& parameter, const OptimizerState& state, const Before& before,
-                                const UpdateRuleBounds& update, const UpdateMade& made) {
+void StepCheck::compare_weights(const OfPart& whose, const Parameter& parameter, const OptimizerState& state,
+                                const Before& before, const UpdateRuleBounds& update, const UpdateMade& made) {
   const auto master = state.find("master_param");
   const std::vector<double> weights =
       to_doubles(master != state.end() ? master->second.view() : parameter.value.view());
@@ -268,7 +286,7 @@ void StepCheck::compare_weights(const Parameter& parameter, const OptimizerState
   }
   Difference moved;
   std::vector<Difference> kept(moments.size());
-  std::vector<std::vector<double>>* const exact = follows_moments_ ? &exact_moments(parameter.name, before) : nullptr;
+  std::vector<std::vector<double>>* const exact = follows_moments_ ? &exact_moments(whose, before) : nullptr;
   const Arithmetic fp32(Dtype::fp32);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     UpdateInput input{before.weights[i], {before.gradient[i], 0}, {}};
@@ -297,68 +315,86 @@ void StepCheck::compare_weights(const Parameter& parameter, const OptimizerState
 }
 
 /// Made as the run's moments are: at its first update, or at the checkpoint that it goes on from.
-std::vector<std::vector<double>>& StepCheck::exact_moments(const std::string& parameter, const Before& before) {
-  const auto [known, is_new] = exact_.try_emplace(parameter);
+std::vector<std::vector<double>>& StepCheck::exact_moments(const OfPart& whose, const Before& before) {
+  const auto [known, is_new] = exact_.try_emplace(whose);
   if (is_new) known->second = before.moments;
   if (known->second.empty())
     known->second.assign(UpdateInput::kMostMoments, std::vector<double>(before.weights.size()));
   return known->second;
 }
 
-std::vector<MomentLoss> StepCheck::moment_losses(const ParameterSet& parameters, const OptimizerSet& optimizers) const {
-  std::vector<MomentLoss> out;
-  std::vector<std::vector<double>> ratios;
-  std::vector<double> error2, exact2;
-  std::size_t index = 0;
-  for (const Parameter& parameter : parameters.all()) {
-    const std::size_t at = index++;
-    const auto exact = exact_.find(parameter.name);
-    if (!follows_moments_ || exact == exact_.end()) continue;
-    const std::vector<const char*> names = updates_[optimizers.of(at)].moment_names();
-    for (std::size_t k = 0; k < names.size(); ++k) {
-      const auto state = optimizers.state(at).find(names[k]);
-      if (state == optimizers.state(at).end() || bytes(state->second.dtype()) >= 4) continue;
-      std::size_t of = 0;
-      while (of < out.size() && out[of].name != names[k]) ++of;
-      if (of == out.size()) {
-        out.push_back({names[k], state->second.dtype()});
-        ratios.emplace_back();
-        error2.push_back(0);
-        exact2.push_back(0);
-      }
-      const std::vector<double> stored = to_doubles(state->second.view());
-      for (std::size_t i = 0; i < stored.size(); ++i) {
-        const double want = exact->second[k][i];
-        if (want == 0 || !std::isfinite(want)) continue;
-        ++out[of].elements;
-        out[of].zero += stored[i] == 0;
-        ratios[of].push_back(stored[i] / want);
-        error2[of] += (stored[i] - want) * (stored[i] - want);
-        exact2[of] += want * want;
-      }
+namespace {
+
+/// What moments of one name lost, while it is counted.
+struct MomentSum {
+  MomentLoss loss;
+  std::vector<double> ratios = {};
+  double error2 = 0, exact2 = 0;
+
+  void add(const std::vector<double>& stored, const std::vector<double>& exact) {
+    for (std::size_t i = 0; i < stored.size(); ++i) {
+      const double want = exact[i];
+      if (want == 0 || !std::isfinite(want)) continue;
+      ++loss.elements;
+      loss.zero += stored[i] == 0;
+      ratios.push_back(stored[i] / want);
+      error2 += (stored[i] - want) * (stored[i] - want);
+      exact2 += want * want;
     }
   }
-  for (std::size_t of = 0; of < out.size(); ++of) {
-    if (ratios[of].empty()) continue;
-    const auto middle = ratios[of].begin() + std::ssize(ratios[of]) / 2;
-    std::nth_element(ratios[of].begin(), middle, ratios[of].end());
-    out[of].median = *middle;
-    out[of].error = std::sqrt(error2[of] / exact2[of]);
+  MomentLoss result() {
+    if (ratios.empty()) return loss;
+    const auto middle = ratios.begin() + std::ssize(ratios) / 2;
+    std::nth_element(ratios.begin(), middle, ratios.end());
+    loss.median = *middle;
+    loss.error = std::sqrt(error2 / exact2);
+    return loss;
   }
+};
+
+MomentSum& sum_for(std::vector<MomentSum>& all, const char* name, Dtype dtype) {
+  for (MomentSum& known : all)
+    if (known.loss.name == name) return known;
+  return all.emplace_back(MomentSum{{name, dtype}});
+}
+
+}  // namespace
+
+std::vector<MomentLoss> StepCheck::moment_losses(const std::vector<Part>& parts) const {
+  std::vector<MomentSum> sums;
+  for (std::size_t number = 0; number < parts.size() && follows_moments_; ++number) {
+    std::size_t index = 0;
+    for (const Parameter& parameter : parts[number].parameters->all()) {
+      const std::size_t at = index++;
+      const auto exact = exact_.find({number, parameter.name});
+      if (exact == exact_.end()) continue;
+      const OptimizerState& state = parts[number].optimizers->state(at);
+      const std::vector<const char*> names = updates_[parts[number].optimizers->of(at)].moment_names();
+      for (std::size_t k = 0; k < names.size(); ++k)
+        if (const auto moment = state.find(names[k]); moment != state.end() && bytes(moment->second.dtype()) < 4)
+          sum_for(sums, names[k], moment->second.dtype()).add(to_doubles(moment->second.view()), exact->second[k]);
+    }
+  }
+  std::vector<MomentLoss> out;
+  for (MomentSum& sum : sums) out.push_back(sum.result());
   return out;
 }
 
-void StepCheck::after_update(ParameterSet& parameters, const OptimizerSet& optimizers,
-                             const std::vector<UpdateMade>& made) {
+void StepCheck::after_update(const std::vector<Part>& parts, const std::vector<UpdateMade>& made) {
   if (!checked_) return;
+  for (std::size_t number = 0; number < parts.size(); ++number) compare_part(number, parts[number], made);
+}
+
+void StepCheck::compare_part(std::size_t number, const Part& part, const std::vector<UpdateMade>& made) {
   std::size_t index = 0;
-  for (const Parameter& parameter : parameters.all()) {
-    const std::size_t owner = optimizers.of(index);
-    const OptimizerState& state = optimizers.state(index++);
-    const auto before = before_.find(parameter.name);
+  for (const Parameter& parameter : part.parameters->all()) {
+    const std::size_t owner = part.optimizers->of(index);
+    const OptimizerState& state = part.optimizers->state(index++);
+    const OfPart whose{number, parameter.name};
+    const auto before = before_.find(whose);
     if (before == before_.end()) continue;
     if (made[owner].stepped) {
-      compare_weights(parameter, state, before->second, updates_[owner], made[owner]);
+      compare_weights(whose, parameter, state, before->second, updates_[owner], made[owner]);
       continue;
     }
     const auto master = state.find("master_param");

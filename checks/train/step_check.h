@@ -51,15 +51,20 @@ class StepCheck {
   void unscaled(ParameterSet& parameters, double scale);
   /// After clipping, of a rule that clips.
   void clipped(ParameterSet& parameters);
-  /// Before and after the update: of the whole, or of a rank's shards. `made`: by optimizer.
-  void before_update(ParameterSet& parameters, const OptimizerSet& optimizers, double divided_by);
-  void after_update(ParameterSet& parameters, const OptimizerSet& optimizers, const std::vector<UpdateMade>& made);
+  /// What is updated together: everything, or the shards of a rank.
+  struct Part {
+    const ParameterSet* parameters;
+    const OptimizerSet* optimizers;
+  };
+  /// Before and after the update. `made`: by optimizer.
+  void before_update(const std::vector<Part>& parts, double divided_by);
+  void after_update(const std::vector<Part>& parts, const std::vector<UpdateMade>& made);
   /// Whether the step was rightly made or skipped. `scaler`: one that looks for what is not finite; `whose`: of
   /// several optimizers.
   void skipped(bool stepped, bool found_inf, bool scaler, const std::string& whose);
 
   /// Of moments in 16 bits; empty where a step was not checked.
-  std::vector<MomentLoss> moment_losses(const ParameterSet& parameters, const OptimizerSet& optimizers) const;
+  std::vector<MomentLoss> moment_losses(const std::vector<Part>& parts) const;
   /// One of each code, the first.
   const std::vector<RunFinding>& findings() const { return findings_; }
 
@@ -77,10 +82,14 @@ class StepCheck {
   };
   static std::vector<Rounded> sum_of(const Parts& parts);
   std::vector<Rounded> mean_of(const std::map<int, Parts>& ranks) const;
-  void compare_weights(const Parameter& parameter, const OptimizerState& state, const Before& before,
-                       const UpdateRuleBounds& update, const UpdateMade& made);
-  double norm_of_gradients() const;
-  std::vector<std::vector<double>>& exact_moments(const std::string& parameter, const Before& before);
+  using OfPart = std::pair<std::size_t, std::string>;  ///< its number, and a parameter
+  void compare_weights(const OfPart& whose, const Parameter& parameter, const OptimizerState& state,
+                       const Before& before, const UpdateRuleBounds& update, const UpdateMade& made);
+  void compare_part(std::size_t number, const Part& part, const std::vector<UpdateMade>& made);
+  /// Of those that are clipped with optimizer k.
+  double norm_of_gradients(std::size_t k) const;
+  Rounded clip_factor(std::size_t k, ParameterSet& parameters) const;
+  std::vector<std::vector<double>>& exact_moments(const OfPart& whose, const Before& before);
 
   StepRule rule_;
   ReduceOptions reduce_;
@@ -89,9 +98,9 @@ class StepCheck {
   bool checked_ = false;
   std::map<std::string, std::map<int, Parts>> parts_;     ///< by parameter and rank
   std::map<std::string, std::vector<double>> gradients_;  ///< as they were at the last stage
-  std::map<std::string, Before> before_;
+  std::map<OfPart, Before> before_;
   bool follows_moments_ = false;
-  std::map<std::string, std::vector<std::vector<double>>> exact_;  ///< moments in fp64, by parameter
+  std::map<OfPart, std::vector<std::vector<double>>> exact_;  ///< moments in fp64
   double divided_by_ = 1;
   std::vector<RunFinding> findings_;
 };

@@ -13,8 +13,18 @@ namespace ampcheck::checks::train {
 struct LayerOptimizer {
   std::vector<std::string> layers;  ///< patterns of layers or of parameters, with * and ?
   OptimizerChoice choice;
+  /// Its gradients are clipped by themselves, as clip_grad_norm_ of its parameters after its unscale_, and are no part
+  /// of the norm of the others; both negative: with the others.
+  double clip_norm = -1, clip_value = -1;
 
+  bool clips_alone() const { return clip_norm >= 0 || clip_value >= 0; }
   bool has(const std::string& parameter) const;
+};
+
+/// Largest norm of gradients together, and largest magnitude of an element; 0: not clipped.
+struct ClipRule {
+  double norm = 0, value = 0;
+  bool clips() const { return norm > 0 || value > 0; }
 };
 
 /// How a step goes on from its gradients, in every arithmetic.
@@ -30,12 +40,17 @@ struct StepRule {
                   ///< their mean
   double loss_weight = 1;   ///< the gradient is that of this times the loss
   double grad_penalty = 0;  ///< this times the 2-norm of the loss's gradient is added to the loss; 0: none
-  double clip_norm = 0;     ///< of all gradients together; 0: not clipped
-  double clip_value = 0;    ///< of each element; 0: not clipped
+  double clip_norm = 0;     ///< of all gradients together that no optimizer clips alone; 0: not clipped
+  double clip_value = 0;    ///< of each element of these; 0: not clipped
 
   /// Of optimizer k, 0 being the first; a further one with how the first computes.
   OptimizerChoice choice(std::size_t k) const;
   std::size_t optimizers() const { return 1 + further.size(); }
+  /// How the gradients are clipped that optimizer k clips alone; of 0 all others.
+  ClipRule clip_of(std::size_t k) const;
+  /// With which of them a parameter's gradient is clipped.
+  std::size_t clipped_with(const std::string& parameter) const;
+  bool clips() const;
   /// The same on fp64 weights.
   StepRule in_fp64() const;
 };

@@ -252,6 +252,18 @@ std::string head_of(const Trainer& trainer) {
       trainer.autocast_list(), "\",\"autocast_tables\":\"", kAutocastTablesVersion, "\",\"scaler\":\"", scaler_name(o),
       "\",\"seed\":", static_cast<std::int64_t>(o.seed));
   if (o.fp8) put(out, ",\"fp8\":", Quoted{o.fp8->str()});
+  const char* separator = ",\"losses\":[";
+  for (const std::string& loss : trainer.net().losses) {
+    put(out, separator, Quoted{loss});
+    separator = ",";
+  }
+  if (!trainer.net().losses.empty()) out += "]";
+  separator = ",\"optimizers\":[";
+  for (std::size_t k = 0; o.rule.optimizers() > 1 && k < o.rule.optimizers(); ++k) {
+    put(out, separator, Quoted{optimizer_text(o.rule, k)});
+    separator = ",";
+  }
+  if (o.rule.optimizers() > 1) out += "]";
   return out;
 }
 
@@ -384,6 +396,27 @@ void TraceWriter::gradient(const StepResult& s, const GradientError& e) {
   out += "]}\n";
 }
 
+/// Losses and optimizers, of runs that have several.
+void TraceWriter::several(const StepResult& s) {
+  const char* separator = ",\"losses\":[";
+  for (const double loss : s.losses) {
+    put(pending_, separator, loss);
+    separator = ",";
+  }
+  if (!s.losses.empty()) pending_ += "]";
+  separator = ",\"optimizers\":[";
+  for (const OptimizerStep& o : s.optimizers) {
+    put(pending_, separator, "{\"stepped\":", o.stepped, ",\"found_inf\":", o.found_inf, ",\"skips\":", o.skips,
+        ",\"lr\":", o.lr);
+    if (o.clipping)
+      put(pending_, ",\"norm\":", o.clipping->norm, ",\"clip_factor\":", o.clipping->factor,
+          ",\"clipped\":", o.clipping->elements);
+    pending_ += "}";
+    separator = ",";
+  }
+  if (!s.optimizers.empty()) pending_ += "]";
+}
+
 void TraceWriter::step(const StepResult& s) {
   if (seqs_)
     for (const GradientError& e : s.gradient_errors) gradient(s, e);
@@ -403,7 +436,9 @@ void TraceWriter::step(const StepResult& s) {
     lost = static_cast<double>(s.decay->lost);
   }
   put(pending_, ",\"norm\":", norm, ",\"clip_factor\":", factor, ",\"clipped\":", clipped, ",\"decayed\":", decayed,
-      ",\"decay_lost\":", lost, "}\n");
+      ",\"decay_lost\":", lost);
+  several(s);
+  pending_ += "}\n";
   seq_ = 0;
   if (!held_) write();
 }

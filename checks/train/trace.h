@@ -46,6 +46,7 @@ class TraceWriter {
   void write();
   void drop();
   void gradient(const StepResult& result, const GradientError& error);
+  void several(const StepResult& result);
 
   std::string path_, pending_, records_;
   std::int64_t offset_ = 0;  ///< in the file of statistics, of records_

@@ -16,6 +16,8 @@ constexpr TraceField kRun[] = {
     {"scaler", "text", "rule that moves the loss scale (torch, apex, ...), or none"},
     {"seed", "number", "of weights, batches and generated data"},
     {"fp8", "text", "recipe of the products in fp8 (delayed, current, with its settings); absent without", false},
+    {"losses", "[text, ...]", "of a net with several: each with its weight and its layer; absent otherwise", false},
+    {"optimizers", "[text, ...]", "of a run with several: what each is and what it moves; absent otherwise", false},
     {"steps", "steps", "how many are meant"},
     {"local", "yes or no", "with the shadow at each op's own inputs: local_error and what follows from it"},
     {"carried", "yes or no", "with the fp64 run from the same weights: carried_error, fp64_loss"},
@@ -177,6 +179,11 @@ constexpr TraceField kStep[] = {
      "weights that decay, of runs with weight decay whose weights are in 16 bits alone; null: not counted"},
     {"decay_lost", "elements",
      "of these: the decay alone moves them by less than half their spacing; null: not counted"},
+    {"losses", "[loss, ...]", "of a net with several, each without its weight; absent otherwise", false},
+    {"optimizers", "[{...}, ...]",
+     "of a run with several, for each stepped, found_inf, skips (so far) and lr; of one that clips its gradients "
+     "alone\nnorm, clip_factor and clipped, as above; absent otherwise",
+     false},
 };
 
 constexpr TraceLine kLines[] = {

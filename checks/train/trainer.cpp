@@ -120,9 +120,7 @@ Trainer::Trainer(const TrainOptions& options)
     throw Error("[train] backward each, got a gradient penalty, want one backward of the sum: the penalty is of that");
 }
 
-bool Trainer::scaled_until_update() const {
-  return low_gradients() && options_.rule.clip_norm <= 0 && options_.rule.clip_value <= 0;
-}
+bool Trainer::scaled_until_update() const { return low_gradients() && !options_.rule.clips(); }
 
 bool Trainer::low_gradients() const {
   return options_.dtype == Dtype::fp16 && options_.scaler.enabled &&
@@ -486,7 +484,7 @@ void Trainer::compare_losses(StepResult& result) {
 /// Whether somebody needs the norms of the gradients. Otherwise the optimizer counts what is not finite.
 bool Trainer::wants_norms() const {
   return options_.norms || watch_ || step_check_ || sharded_ || stream_ || scaler_->is_enabled() ||
-         options_.rule.clip_norm > 0 || options_.rule.clip_value > 0;
+         options_.rule.clips();
 }
 
 StepResult Trainer::step() {

@@ -102,12 +102,7 @@ struct StepResult {
   double scale = 1;                  ///< of this step's backward
   bool found_inf = false, stepped = true;  ///< stepped: every optimizer
   /// Of several, each.
-  struct OfOptimizer {
-    bool found_inf = false, stepped = true;
-    int skips = 0;  ///< so far
-    double lr = 0;
-  };
-  std::vector<OfOptimizer> optimizers = {};
+  std::vector<OptimizerStep> optimizers = {};
   std::vector<double> losses = {};  ///< of a net that names several, each without its weight
   double scale_after = 1;
   std::int32_t tracker = 0;
@@ -117,7 +112,7 @@ struct StepResult {
   std::vector<double> scaled_norms,
       norms;  ///< if asked for: of each parameter's gradient, before and after unscale_ (2-norm, in fp64)
   std::vector<GradientError> gradient_errors;  ///< if asked for; before clipping; without a penalty
-  std::optional<Clipping> clipping;            ///< of a rule that clips
+  std::optional<Clipping> clipping;            ///< of the gradients that no optimizer clips alone
   std::optional<DecayCount> decay;             ///< of weights in 16 bits alone that decay; of steps that are looked at
   double stagnant_share = 0;                   ///< of the elements that the optimizer meant to move
   UpdateCounts updates;                        ///< what became of them
@@ -182,11 +177,8 @@ class Trainer {
   const Watch* watch() const { return watch_.get(); }
   /// Null where steps are not checked.
   const StepCheck* step_check() const { return step_check_.get(); }
-  /// What moments in 16 bits lost; empty where steps are not checked, and of sharded runs.
-  std::vector<MomentLoss> moment_losses() const {
-    return step_check_ && !sharded_ && optimizers_ ? step_check_->moment_losses(parameters_, *optimizers_)
-                                                   : std::vector<MomentLoss>{};
-  }
+  /// What moments in 16 bits lost, of sharded runs on all ranks; empty where steps are not checked.
+  std::vector<MomentLoss> moment_losses() const;
   /// What is wrong with the run so far: ops, steps, and whether anything was trained.
   std::vector<RunFinding> findings() const;
   /// Null where no op is judged.
@@ -243,6 +235,7 @@ class Trainer {
   void plant(Stage stage, ParameterSet& parameters);
   void before_update(double scale);
   void after_update(const StepResult& result);
+  std::vector<StepCheck::Part> updated_parts() const;
   /// Of the next update of optimizer k, by the rule.
   double lr_by_rule(std::size_t k) const;
   void backward(Graph& graph, int rank, int batch, float seed, double scale, bool told);
@@ -251,7 +244,7 @@ class Trainer {
   void count_optimizers(StepResult& result);
   void count(StepResult& result);
   void count_progress(const StepResult& result);
-  std::optional<Clipping> clip_gradients();
+  void clip_gradients(StepResult& result);
   void step_optimizer(StepResult& result);
   struct Rank;
   void run_rank(Rank& rank, int number, float scale, bool told);

@@ -110,7 +110,19 @@ double Trainer::lr_by_rule(std::size_t k) const {
 void Trainer::before_update(double scale) {
   if (!step_check_ || !step_check_->checks()) return;
   const double divided_by = scaled_until_update() ? scale : 1;
-  step_check_->before_update(sharded_ ? sharded_->shards(0) : parameters_, optimizers(), divided_by);
+  step_check_->before_update(updated_parts(), divided_by);
+}
+
+std::vector<StepCheck::Part> Trainer::updated_parts() const {
+  if (!sharded_) return {{&parameters_, optimizers_.get()}};
+  std::vector<StepCheck::Part> out;
+  for (int r = 0; r < sharded_->ranks(); ++r) out.push_back({&sharded_->shards(r), &sharded_->optimizers(r)});
+  return out;
+}
+
+std::vector<MomentLoss> Trainer::moment_losses() const {
+  return step_check_ && (sharded_ || optimizers_) ? step_check_->moment_losses(updated_parts())
+                                                  : std::vector<MomentLoss>{};
 }
 
 void Trainer::after_update(const StepResult& result) {
@@ -118,8 +130,7 @@ void Trainer::after_update(const StepResult& result) {
   std::vector<UpdateMade> made;
   for (std::size_t k = 0; k < options_.rule.optimizers(); ++k)
     made.push_back({lr_by_rule(k), step_ - skips_of_[k] + 1, stepped(k)});
-  if (!result.ranks_disagree && step_check_->checks())
-    step_check_->after_update(sharded_ ? sharded_->shards(0) : parameters_, optimizers(), made);
+  if (!result.ranks_disagree && step_check_->checks()) step_check_->after_update(updated_parts(), made);
   if (result.optimizers.empty())
     return step_check_->skipped(result.stepped, result.found_inf, scaler().is_enabled(), "");
   for (std::size_t k = 0; k < made.size(); ++k)
@@ -130,7 +141,7 @@ void Trainer::after_update(const StepResult& result) {
 void Trainer::count_progress(const StepResult& result) {
   ++progress_.steps;
   bool any = result.stepped;
-  for (const StepResult::OfOptimizer& o : result.optimizers) any |= o.stepped;
+  for (const OptimizerStep& o : result.optimizers) any |= o.stepped;
   progress_.skipped += !any;
   progress_.updates += any;
   progress_.skipped_by.resize(result.optimizers.size());

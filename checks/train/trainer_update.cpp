@@ -51,11 +51,10 @@ void Trainer::unscale() {
   sharded_->gather_gradients();  // for norms and the watch alone
 }
 
-std::optional<Clipping> Trainer::clip_gradients() {
-  if (!sharded_) return clip(options_.rule.clip_norm, options_.rule.clip_value, parameters_.pointers());
-  const std::optional<Clipping> clipped = sharded_->clip();
-  if (clipped) sharded_->gather_gradients();
-  return clipped;
+void Trainer::clip_gradients(StepResult& result) {
+  const std::vector<Clipping> all = sharded_ ? sharded_->clip() : clip(options_.rule, parameters_.pointers());
+  if (sharded_ && !all.empty()) sharded_->gather_gradients();
+  for (const Clipping& of : all) (of.optimizer == 0 ? result.clipping : result.optimizers[of.optimizer].clipping) = of;
 }
 
 /// The update, or its skip, and what the scaler makes of it.
@@ -104,15 +103,15 @@ void Trainer::update(StepResult& result) {
   };
   std::vector<bool> finite = finite_of(result.norms);
   if (!scaled_until_update()) tell(Phase::unscale, finite_of(result.scaled_norms));
-  result.clipping = clip_gradients();
-  if (result.clipping) {
+  count_optimizers(result);
+  clip_gradients(result);
+  if (options_.rule.clips()) {
     plant(Stage::clipped, parameters_);
     if (step_check_) step_check_->clipped(parameters_);
     tell(Phase::clip);
     finite.clear();
   }
   result.lr = optimizers().at(0).lr();
-  count_optimizers(result);
   if (const OptimizerChoice choice = options_.rule.optimizer.with_defaults();
       watch_ && choice.weights == Weights::low && choice.weight_decay > 0)
     result.decay = decay_of(parameters_.pointers(), result.lr, choice.weight_decay);

@@ -278,5 +278,67 @@ TEST(TrainApi, NormalsAreOneStream) {
   EXPECT_EQ(std::vector<double>(all.begin() + 4, all.end()), tail);
 }
 
+/// Two losses, an optimizer for each layer, each with clipping of its own: as the trainer behind it.
+TEST(TrainApi, SeveralOptimizersAndLosses) {
+  Net net;
+  net.name = "two";
+  net.rate = 0.05;
+  net.losses = {"near", "far"};
+  net.forward = [](Tape& t, std::int64_t batch) {
+    const std::uint64_t first = static_cast<std::uint64_t>(batch) * kBatch;
+    const Var h = linear(t, "body", t.data({8, 16}, normals(1, "x", first, 8 * 16)), 16);
+    const auto loss = [&](const char* name) {
+      const Var y = t.data({8, 4}, normals(1, name, first, 8 * 4));
+      return t.call("mse_loss", {{"x", linear(t, name, h, 4)}, {"target", y}});
+    };
+    t.add_loss(loss("near"));
+    t.add_loss(loss("far"), 0.5);
+  };
+  Options options;
+  options.optimizer = {.name = "sgd", .lr = 0.05};
+  options.further = {{.layers = {"near"}, .name = "adam", .lr = 0.003, .clip_norm = 0.01},
+                     {.layers = {"far"}, .lr = 0.02}};
+  options.backward_each = true;
+  options.clip_norm = 0.1;
+  options.scaler.init_scale = 1 << 24;
+  Trainer trainer(net, options);
+  bool skipped = false;
+  for (int i = 0; i < 12; ++i) {
+    const StepResult got = trainer.step();
+    ASSERT_EQ(got.losses.size(), 2u);
+    EXPECT_NEAR(got.loss, got.losses[0] + 0.5 * got.losses[1], 1e-6 * got.loss);
+    ASSERT_EQ(got.optimizers.size(), 3u);
+    EXPECT_EQ(got.optimizers[1].lr, 0.003);
+    EXPECT_TRUE(got.clipped_norm.has_value());
+    ASSERT_TRUE(got.optimizers[1].clipped_norm.has_value());
+    EXPECT_FALSE(got.optimizers[2].clipped_norm.has_value()) << "clipped with the first one's";
+    skipped |= !got.stepped;
+    if (std::isfinite(*got.optimizers[1].clipped_norm)) {
+      EXPECT_LT(got.optimizers[1].clip_factor, 1);
+    }
+  }
+  EXPECT_TRUE(skipped) << "a scale of 2^24 comes down first";
+  EXPECT_EQ(trainer.results().back().optimizers[1].skips > 0, true);
+  options.further[0].layers = {};
+  EXPECT_TRUE(contains(usage_error_of([&] { Trainer(net, options); }), "[further] layers, got none"));
+  options.further[0].layers = {"nothing"};
+  EXPECT_TRUE(contains(usage_error_of([&] { Trainer(net, options).step(); }), "got layers nothing"));
+}
+
+/// One moment alone in 16 bits trains another net than both do.
+TEST(TrainApi, MomentsOneByOne) {
+  const auto last = [](std::optional<Dtype> first, std::optional<Dtype> second) {
+    Options options;
+    options.dtype = Dtype::bf16;
+    options.optimizer = {.name = "adam", .lr = 0.003, .moments = first, .second_moment = second};
+    Trainer trainer(small_net(), options);
+    for (int i = 0; i < 8; ++i) trainer.step();
+    return trainer.results().back().loss;
+  };
+  const double none = last(Dtype::fp32, {}), first = last(Dtype::bf16, Dtype::fp32), both = last(Dtype::bf16, {});
+  EXPECT_NE(first, none);
+  EXPECT_NE(first, both);
+}
+
 }  // namespace
 }  // namespace ampcheck::train

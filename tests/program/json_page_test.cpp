@@ -304,8 +304,9 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
     {"ampcheck.train/1",
      {"train --dtype fp8 --steps 2 --json", "train --steps 3 --grad-penalty 0.1 --json",
       "train --steps 4 --lr 1000 --json", "train --scaler none --optimizer adam --loss-weight 1e-6 --steps 3 --json",
-      "train --loss 'cross_entropy,mse*0.5' --optimizer sgd --optimizer adam,lr=0.003@layer2 --moments bf16 --steps 3 "
-      "--shadow local --json"}},
+      "train --loss 'cross_entropy,mse*0.5' --optimizer sgd --optimizer adam,lr=0.003,clip_norm=1@layer2 --moments "
+      "bf16 "
+      "--steps 3 --shadow local --json"}},
     {"ampcheck.diagnose/1",
      {kEighthPower + "$AMPCHECK diagnose net.toml --json", "diagnose mlp --lr 1000 --steps 6 --json",
       "diagnose mlp --json"}},
@@ -314,7 +315,9 @@ const std::map<std::string, std::vector<std::string>> kCommands = {
     {"ampcheck.trace_summary/1",
      {"train --steps 4 --lr 1000 --record a >trained; $AMPCHECK trace a --json",
       "train --model transformer --steps 2 --record b >trained; $AMPCHECK trace b --json",
-      "train --steps 2 --record c >trained; truncate -s -1 c.bin; $AMPCHECK trace c --json"}},
+      "train --steps 2 --record c >trained; truncate -s -1 c.bin; $AMPCHECK trace c --json",
+      "train --loss 'cross_entropy,mse*0.5' --optimizer sgd,clip_norm=1@layer2 --steps 1 --record d >trained; "
+      "$AMPCHECK trace d --json"}},
     {"ampcheck.diagnose_stacks/1", {"diagnose $OPS/gated_sum_none.so $OPS/gated_sum_bf16_sum.so --dtype bf16 --json"}},
     {"ampcheck.diagnose_recording/1",
      {kFrames + "$AMPCHECK diagnose f --json",

@@ -3,6 +3,7 @@
 #include "src/api/ampcheck/train.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "checks/doors/plugin.h"
@@ -36,6 +37,7 @@ inner::Net inner_net(Net net) {
   out.name = net.name.empty() ? "net" : net.name;
   out.rate = net.rate;
   out.momentum = net.momentum;
+  out.losses = std::move(net.losses);
   out.forward = [forward = std::move(net.forward)](checks::models::Tape& tape, std::int64_t batch) {
     Internals::with_tape(tape, [&](Tape& t) { forward(t, batch); });
   };
@@ -54,6 +56,17 @@ inner::StepRule rule_of(const Options& options) {
                    .weights = inner_weights(o.weights),
                    .moments = {}};
   if (o.moments) out.optimizer.moments = inner_dtype(*o.moments);
+  if (o.second_moment) out.optimizer.second_moment = inner_dtype(*o.second_moment);
+  for (const LayerOptimizer& more : options.further)
+    out.further.push_back({.layers = more.layers,
+                           .choice = {.name = more.name,
+                                      .lr = more.lr,
+                                      .momentum = more.momentum,
+                                      .weight_decay = more.weight_decay,
+                                      .nesterov = more.nesterov},
+                           .clip_norm = more.clip_norm,
+                           .clip_value = more.clip_value});
+  out.backward_each = options.backward_each;
   out.schedule = o.schedule;
   out.accumulate = options.accumulate;
   out.loss_weight = options.loss_weight;
@@ -72,6 +85,11 @@ void require_sane(const Options& o) {
   refuse(o.spread_seeds < 0, "spread_seeds", o.spread_seeds, "0 or more");
   refuse(!(o.clip_norm >= 0), "clip_norm", o.clip_norm, "0 or more");
   refuse(!(o.clip_value >= 0), "clip_value", o.clip_value, "0 or more");
+  for (const LayerOptimizer& more : o.further) {
+    if (more.layers.empty()) throw UsageError("[further] layers, got none, want the names of some");
+    refuse(std::isnan(more.clip_norm), "further clip_norm", more.clip_norm, "a number");
+    refuse(std::isnan(more.clip_value), "further clip_value", more.clip_value, "a number");
+  }
   refuse(!(o.grad_penalty >= 0), "grad_penalty", o.grad_penalty, "0 or more");
   if (o.dtype != Dtype::fp16 && o.dtype != Dtype::bf16 && o.dtype != Dtype::fp32)
     throw UsageError(std::string("[dtype] got ") + ampcheck::name(inner_dtype(o.dtype)) + ", want fp16, bf16 or fp32");

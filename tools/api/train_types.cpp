@@ -77,6 +77,18 @@ StepResult public_result(const checks::train::StepResult& from) {
   out.stagnant_share = from.stagnant_share;
   out.scaled_norms = from.scaled_norms;
   out.norms = from.norms;
+  out.losses = from.losses;
+  if (from.clipping) {
+    out.clipped_norm = from.clipping->norm;
+    out.clip_factor = from.clipping->factor;
+  }
+  for (const checks::train::OptimizerStep& own : from.optimizers) {
+    StepResult::OfOptimizer& to = out.optimizers.emplace_back();
+    to = {.found_inf = own.found_inf, .stepped = own.stepped, .skips = own.skips, .lr = own.lr};
+    if (!own.clipping) continue;
+    to.clipped_norm = own.clipping->norm;
+    to.clip_factor = own.clipping->factor;
+  }
   return out;
 }
 

@@ -56,6 +56,15 @@ std::vector<std::string> parts_of(const std::string& list, char between) {
   return out;
 }
 
+/// What a key of an optimizer behind the first one sets; null: nothing.
+double* number_of(checks::train::LayerOptimizer& of, const std::string& key) {
+  if (key == "lr") return &of.choice.lr;
+  if (key == "momentum") return &of.choice.momentum;
+  if (key == "weight_decay") return &of.choice.weight_decay;
+  if (key == "clip_norm") return &of.clip_norm;
+  return key == "clip_value" ? &of.clip_value : nullptr;
+}
+
 /// "adam,lr=0.003@head+tail".
 checks::train::LayerOptimizer layer_optimizer(const std::string& text) {
   const std::size_t at = text.find('@');
@@ -70,13 +79,11 @@ checks::train::LayerOptimizer layer_optimizer(const std::string& text) {
     const std::string key = words[i].substr(0, equals), value = words[i].substr(std::min(equals + 1, words[i].size()));
     if (key == "nesterov" && value.empty())
       out.choice.nesterov = true;
-    else if (key == "lr" || key == "momentum" || key == "weight_decay")
-      (key == "lr"         ? out.choice.lr
-       : key == "momentum" ? out.choice.momentum
-                           : out.choice.weight_decay) = parse_positive("--optimizer", value);
+    else if (double* const number = number_of(out, key))
+      *number = parse_positive("--optimizer", value);
     else
       throw UsageError("[--optimizer] got '" + words[i] + "' in '" + text +
-                       "', want lr=X, momentum=X, weight_decay=X or nesterov");
+                       "', want lr=X, momentum=X, weight_decay=X, clip_norm=X, clip_value=X or nesterov");
   }
   return out;
 }
@@ -121,8 +128,8 @@ void add_net_options(CLI::App* command, NetOptions& o, const char* dtype_help) {
   });
   each(command, "--optimizer", "O",
        "sgd (default), adam, adamw, adagrad or rmsprop. Given again as 'adam,lr=0.003@head': a further optimizer, of "
-       "the "
-       "layers behind @ (lr, momentum, weight_decay and nesterov may be set; layers with + between, and * and ?)",
+       "the layers behind @ (lr, momentum, weight_decay and nesterov may be set, clip_norm and clip_value of its own "
+       "gradients alone; layers with + between, and * and ?)",
        [&o](const std::string& s) {
          if (s.find('@') == std::string::npos)
            o.optimizer = choose("--optimizer", s, kOptimizerNames);
@@ -227,7 +234,9 @@ void add_rank_options(CLI::App* command, TrainOptions& o) {
 
 /// What is done with gradients before an update.
 void add_gradient_options(CLI::App* command, TrainOptions& o) {
-  add_above_zero(command, "--clip-norm", "largest norm of all gradients together, after unscaling", o.clip_norm);
+  add_above_zero(command, "--clip-norm",
+                 "largest norm of all gradients together (but of optimizers that clip theirs), after unscaling",
+                 o.clip_norm);
   add_above_zero(command, "--clip-value", "largest magnitude of a gradient's element, after unscaling", o.clip_value);
   add_above_zero(command, "--loss-weight",
                  "the loss is multiplied by this before backward, as in an average over many tokens or ranks (1)",

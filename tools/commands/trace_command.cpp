@@ -288,6 +288,25 @@ std::string clips_text(const Trace& trace) {
   return out;
 }
 
+/// What each of several optimizers skipped and clipped.
+std::string optimizers_text(const Trace& trace) {
+  std::string out;
+  for (std::size_t k = 0; k < trace.optimizers.size(); ++k) {
+    std::int64_t skipped = 0, of = 0;
+    std::vector<ClipAndDecay> own;
+    for (const TracedStep& step : trace.steps) {
+      if (k >= step.optimizers.size()) continue;
+      ++of;
+      skipped += step.optimizers[k].stepped ? 0 : 1;
+      own.push_back({step.optimizers[k].clipping, {}});
+    }
+    const std::string clips = clipping_text(own);
+    out += fmt::format("  {}: {} of {} steps skipped{}\n", trace.optimizers[k], skipped, of,
+                       clips.empty() ? "" : "; clipped in " + clips);
+  }
+  return out.empty() ? out : "\nOptimizers:\n" + out;
+}
+
 std::string text_of(const Trace& trace, const std::vector<TracedSum>& sums, const Style& style) {
   std::string out =
       fmt::format("{}{}, scaler {}, seed {}: {} of {} steps, {} tensors{}{}\n", style.bold,
@@ -301,8 +320,8 @@ std::string text_of(const Trace& trace, const std::vector<TracedSum>& sums, cons
       trace.dtype == name(Dtype::fp16) ? scale_windows(trace) : ScaleWindows();  // bf16 needs no loss scale
   return out + "\n" + ops_table(sums, style) + loss_text(trace, sums, style) + gradients_text(trace, style) +
          cancellation_text(sums, style) + decisions_text(sums) + parameters_table(sums, style) +
-         scales_table(windows, style) + time_table(trace, windows, style) + clips_text(trace) + faults_text(trace) +
-         casts_text(trace) + dtypes_text(trace) + moves_text(trace);
+         scales_table(windows, style) + time_table(trace, windows, style) + clips_text(trace) + optimizers_text(trace) +
+         faults_text(trace) + casts_text(trace) + dtypes_text(trace) + moves_text(trace);
 }
 
 }  // namespace

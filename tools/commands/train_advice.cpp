@@ -58,6 +58,12 @@ struct Answer {
 };
 using RunOptions = checks::train::TrainOptions;
 
+/// Of every optimizer.
+void divide_rates(RunOptions& o, const Seen& s, double divisor) {
+  o.rule.optimizer.lr = s.optimizer.with_defaults().lr / divisor;
+  for (LayerOptimizer& more : o.rule.further) more.choice.lr = more.choice.with_defaults().lr / divisor;
+}
+
 Answer with_first_scale(double scale, std::string why) {
   return {"--init-scale " + number_text(scale), std::move(why), [scale](RunOptions& o) {
             o.scaler.init_scale = static_cast<float>(scale);
@@ -94,23 +100,23 @@ Answer epsilon_vanishes(const Seen& s) {
 
 Answer fp64_diverges_too(const Seen& s) {
   if (!s.troubled() || !s.steps.front().fp64_loss || !s.fp64_grows()) return {};
-  const double lr = s.optimizer.with_defaults().lr;
   return {"a smaller --lr", "the fp64 run's loss grows too",
-          [lr](RunOptions& o) { o.rule.optimizer.lr = lr / kLrDivisors.front(); }};
+          [&s](RunOptions& o) { divide_rates(o, s, kLrDivisors.front()); }};
 }
 
 Answer forward_overflows(const Seen& s) {
   if (!s.d.producer || s.d.producer->where.phase != Phase::forward) return {};
   if (s.dtype != Dtype::fp16 && s.d.producer->where.dtype == Dtype::fp16)
-    return {"", "another dtype in the layer's region of autocast: its values leave fp16"};
+    return {"",
+            "another dtype in the layer's region of autocast: its values leave fp16 (not tried: that region is the "
+            "net's own)"};
   if (s.dtype == Dtype::fp16)
     return {"--dtype bf16", "the values of the forward pass leave fp16, and no loss scale changes them",
             [](RunOptions& o) {
               o.dtype = Dtype::bf16;
               o.scaler.enabled = false;
             }};
-  return {"a smaller --lr", "",
-          [lr = s.optimizer.with_defaults().lr](RunOptions& o) { o.rule.optimizer.lr = lr / kLrDivisors.front(); }};
+  return {"a smaller --lr", "", [&s](RunOptions& o) { divide_rates(o, s, kLrDivisors.front()); }};
 }
 
 Answer gradients_vanish_without_scaler(const Seen& s) {
@@ -136,7 +142,7 @@ Answer scale_grows_too_fast(const Seen& s) {
 
 /// Powers of two that lose nothing of any gradient that was seen, also below 1 and above 2^24.
 Answer scale_is_elsewhere(const Seen& s) {
-  if (s.dtype != Dtype::fp16 || !s.scaler || s.trainer.watch() == nullptr || !s.troubled()) return {};
+  if (s.dtype != Dtype::fp16 || s.trainer.watch() == nullptr || !s.troubled()) return {};
   if (s.d.vanished_share < kMuch && 2 * s.d.skipped.size() < s.steps.size()) return {};
   LosslessScales all;
   for (const auto& [name, range] : s.trainer.watch()->ranges())
@@ -144,8 +150,17 @@ Answer scale_is_elsewhere(const Seen& s) {
   if (!all.low || !all.high || all.none()) return {};
   const int k = std::clamp((*all.low + *all.high) / 2, -100, 100);  // a scaler holds it in fp32
   const double scale = std::ldexp(1.0, k);
-  if (s.first_scale() == scale) return {};
-  return with_first_scale(scale, fmt::format("scales from 2^{} to 2^{} lose nothing", *all.low, *all.high));
+  if (s.scaler && s.first_scale() == scale) return {};
+  Answer out = with_first_scale(scale, fmt::format("scales from 2^{} to 2^{} lose nothing", *all.low, *all.high));
+  if (s.scaler) return out;
+  const Answer scaler = gradients_vanish_without_scaler(s);
+  if (!scaler) return {};
+  out.options = scaler.options + " " + out.options;
+  out.change = [add = scaler.change, scale_it = out.change](RunOptions& o) {
+    add(o);
+    scale_it(o);
+  };
+  return out;
 }
 
 Answer scale_begins_too_high(const Seen& s) {
@@ -227,7 +242,8 @@ Try run_with(const Seen& s, const Answer& answer) {
 
 Advice tried(const Seen& s, const Answer& answer) {
   if (s.steps.front().step > 0) return {answer.text(), "not tried: this run began from a checkpoint"};
-  if (!answer.change) return {answer.text(), "", ""};
+  if (!answer.change)  // what is to be mended is said above
+    return {answer.text(), !answer.options.empty() ? "not tried: it shows more, and changes nothing" : "", ""};
   if (answer.options != "a smaller --lr") {
     const Try one = run_with(s, answer);
     return {answer.text(), one.cured ? one.text : "", one.cured ? "" : one.text};
@@ -235,7 +251,7 @@ Advice tried(const Seen& s, const Answer& answer) {
   const double lr = s.optimizer.with_defaults().lr;
   for (const double divisor : kLrDivisors) {
     Answer smaller = answer;
-    smaller.change = [&](RunOptions& o) { o.rule.optimizer.lr = lr / divisor; };
+    smaller.change = [&](RunOptions& o) { divide_rates(o, s, divisor); };
     const Try one = run_with(s, smaller);
     if (!one.cured) continue;
     return {answer.text(), fmt::format("--lr {} {}", number_text(lr / divisor), one.text), ""};

@@ -67,9 +67,7 @@ Json step_json(const StepResult& s) {
     entry["rounding"] = json_number(*s.rounding);
   }
   for (const double loss : s.losses) entry["losses"].push_back(json_number(loss));
-  for (const StepResult::OfOptimizer& o : s.optimizers)
-    entry["optimizers"].push_back(
-        {{"stepped", o.stepped}, {"found_inf", o.found_inf}, {"skips", o.skips}, {"lr", o.lr}});
+  for (const OptimizerStep& o : s.optimizers) entry["optimizers"].push_back(optimizer_json(o));
   if (s.spread) entry["spread"] = json_number(*s.spread);
   add_clipping(entry, {s.clipping, s.decay});
   return entry;
@@ -137,7 +135,13 @@ std::string train_json(const Trainer& trainer, const Diagnosis& d, const std::ve
   if (!trainer.net().losses.empty()) out["losses"] = trainer.net().losses;
   for (std::size_t k = 0; o.rule.optimizers() > 1 && k < o.rule.optimizers(); ++k)
     out["optimizers"].push_back({{"name", o.rule.choice(k).name}, {"skips", steps.back().optimizers[k].skips}});
-  for (std::size_t k = 0; k < o.rule.further.size(); ++k) out["optimizers"][k + 1]["layers"] = o.rule.further[k].layers;
+  for (std::size_t k = 0; k < o.rule.further.size(); ++k) {
+    Json& own = out["optimizers"][k + 1];
+    own["layers"] = o.rule.further[k].layers;
+    if (!o.rule.further[k].clips_alone()) continue;
+    own["clip_norm"] = o.rule.clip_of(k + 1).norm;
+    own["clip_value"] = o.rule.clip_of(k + 1).value;
+  }
   out["ranks_disagree_at"] = d.disagreed_at ? Json(*d.disagreed_at) : Json();
   out["vanished_share"] = d.vanished_share;
   out["vanished"] = Json::array();

@@ -163,10 +163,20 @@ std::string train_heading(const Trainer& trainer) {
 namespace {
 
 /// Lines of what clipping and weight decay did, with their words.
-std::vector<std::pair<const char*, std::string>> clip_lines(const std::vector<StepResult>& steps) {
+std::vector<std::pair<const char*, std::string>> clip_lines(const Trainer& trainer,
+                                                            const std::vector<StepResult>& steps) {
+  const StepRule& rule = trainer.options().rule;
   std::vector<ClipAndDecay> all;
   for (const StepResult& step : steps) all.push_back({step.clipping, step.decay});
-  std::vector<std::pair<const char*, std::string>> out = {{"clipped", clipping_text(all)}, {"decay", decay_text(all)}};
+  std::vector<std::pair<const char*, std::string>> out = {{"clipped", clipping_text(all)}};
+  for (std::size_t k = 1; k < rule.optimizers(); ++k) {
+    for (std::size_t i = 0; i < steps.size(); ++i) all[i] = {steps[i].optimizers[k].clipping, {}};
+    if (const std::string own = clipping_text(all); !own.empty())
+      out.emplace_back(out.front().second.empty() && out.size() == 1 ? "clipped" : "",
+                       optimizer_text(rule, k) + ": " + own);
+  }
+  for (std::size_t i = 0; i < steps.size(); ++i) all[i] = {{}, steps[i].decay};
+  out.emplace_back("decay", decay_text(all));
   std::erase_if(out, [](const auto& line) { return line.second.empty(); });
   return out;
 }
@@ -268,7 +278,7 @@ std::string train_summary(const Trainer& trainer, const Diagnosis& d, const std:
                                                : "; of casts alone (--shadow local sees the ops)"));
   if (const std::string lost = updates_text(trainer, d.updates); !lost.empty()) line("updates", lost);
   for (const auto& [word, text] : format_lines(trainer)) line(word, text);
-  for (const auto& [word, text] : clip_lines(steps)) line(word, text);
+  for (const auto& [word, text] : clip_lines(trainer, steps)) line(word, text);
   for (const auto& [word, text] : skip_lines(trainer, d, steps)) line(word, text);
   if (d.disagreed_at)
     line("ranks", fmt::format("from step {} on they disagree on what was found: some stepped, others did not",

@@ -45,6 +45,15 @@ std::string decay_text(const std::vector<ClipAndDecay>& steps) {
       percent(share));
 }
 
+Json optimizer_json(const checks::train::OptimizerStep& of) {
+  Json out = {{"stepped", of.stepped}, {"found_inf", of.found_inf}, {"skips", of.skips}, {"lr", json_number(of.lr)}};
+  if (!of.clipping) return out;
+  out["norm"] = of.clipping->norm ? json_number(*of.clipping->norm) : Json();
+  out["clip_factor"] = of.clipping->factor;
+  out["clipped"] = of.clipping->elements;
+  return out;
+}
+
 void add_clipping(Json& step, const ClipAndDecay& of) {
   step["norm"] = of.clipping && of.clipping->norm ? json_number(*of.clipping->norm) : Json();
   step["clip_factor"] = of.clipping ? Json(of.clipping->factor) : Json();

@@ -23,6 +23,9 @@ std::string clipping_text(const std::vector<ClipAndDecay>& steps);
 /// "of 99.8 % of the weights less than half their spacing: ..."; empty where rounding takes less than a tenth of it.
 std::string decay_text(const std::vector<ClipAndDecay>& steps);
 
+/// One of several optimizers in a step of JSON.
+Json optimizer_json(const checks::train::OptimizerStep& of);
+
 /// The fields of both in a step of JSON; null where there is nothing.
 void add_clipping(Json& step, const ClipAndDecay& of);
 

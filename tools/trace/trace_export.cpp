@@ -175,6 +175,8 @@ Json step_json(const TracedStep& s, const StepFlushes& f) {
               {"worst", f.worst != nullptr ? Json(f.worst->name()) : Json()},
               {"worst_flushed", f.worst != nullptr ? f.worst->flushed_share() : 0.0}};
   add_clipping(out, {s.clipping, s.decay});
+  for (const double loss : s.losses) out["losses"].push_back(json_number(loss));
+  for (const auto& own : s.optimizers) out["optimizers"].push_back(optimizer_json(own));
   return out;
 }
 
@@ -237,6 +239,8 @@ std::string trace_json(const Trace& trace, const std::vector<TracedSum>& sums) {
               {"torn", trace.torn},
               {"steps", Json::array()},
               {"tensors", Json::array()}};
+  if (!trace.losses.empty()) out["losses"] = trace.losses;
+  if (!trace.optimizers.empty()) out["optimizers"] = trace.optimizers;
   if (const auto& m = trace.missing)
     out["statistics_missing"] = {{"file", m->path},      {"first_step", m->first_step}, {"last_step", m->last_step},
                                  {"steps", m->steps},    {"tensors", m->tensors},       {"from_byte", m->from},

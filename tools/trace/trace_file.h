@@ -74,6 +74,8 @@ struct TracedStep {
   std::optional<checks::train::Clipping> clipping;
   std::optional<checks::train::DecayCount> decay;
   bool found_inf = false, stepped = true;
+  std::vector<double> losses = {};                            ///< of several
+  std::vector<checks::train::OptimizerStep> optimizers = {};  ///< of several
 };
 
 /// What is in the error of one parameter's gradient in one step.
@@ -92,7 +94,8 @@ struct TracedGradient {
 
 struct Trace {
   std::string path, model, dtype, autocast, autocast_tables, scaler;
-  std::string fp8 = {};  ///< recipe; empty: no product is in fp8
+  std::string fp8 = {};                                   ///< recipe; empty: no product is in fp8
+  std::vector<std::string> losses = {}, optimizers = {};  ///< what each is, of several
   /// As `train` says it.
   std::string dtype_text() const { return fp8.empty() ? dtype : "fp8"; }
   std::string net, loss_kind;  ///< which net it is: its name or file; empty: not known

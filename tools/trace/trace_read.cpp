@@ -249,6 +249,16 @@ void Reader::find_record(TracedTensor& t, const Json& at) {
   }
 }
 
+checks::train::OptimizerStep optimizer_of(const Json& j) {
+  checks::train::OptimizerStep out{.found_inf = j.at("found_inf"),
+                                   .stepped = j.at("stepped"),
+                                   .skips = small(j.at("skips")),
+                                   .lr = number(j.at("lr"))};
+  if (const auto factor = maybe(j, "clip_factor"))
+    out.clipping = {maybe(j.at("norm")), *factor, count(j.at("clipped"))};
+  return out;
+}
+
 TracedStep step_of(const Json& j) {
   TracedStep s;
   s.step = small(j.at("step"));
@@ -264,6 +274,8 @@ TracedStep step_of(const Json& j) {
   }
   s.loss_drift = maybe(j, "loss_drift");
   if (const auto factor = maybe(j, "clip_factor")) s.clipping = {maybe(j.at("norm")), *factor, count(j.at("clipped"))};
+  for (const Json& loss : j.value("losses", Json::array())) s.losses.push_back(number(loss));
+  for (const Json& own : j.value("optimizers", Json::array())) s.optimizers.push_back(optimizer_of(own));
   if (maybe(j, "decayed")) s.decay = {count(j.at("decayed")), count(j.at("decay_lost"))};
   s.found_inf = j.at("found_inf");
   s.stepped = j.at("stepped");
@@ -312,6 +324,8 @@ void Reader::run(const Json& j) {
   trace_.model = j.at("model");
   trace_.dtype = name(dtype_of(j));
   trace_.fp8 = j.value("fp8", "");
+  trace_.losses = j.value("losses", std::vector<std::string>());
+  trace_.optimizers = j.value("optimizers", std::vector<std::string>());
   trace_.scaler = j.at("scaler");
   trace_.autocast =
       j.value("autocast", trace_.dtype == "fp32" ? "none" : "cuda");  // traces that do not say it are of that list

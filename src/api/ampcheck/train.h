@@ -275,6 +275,9 @@ struct Net {
   double momentum = 0;  ///< Of sgd, where Optimizer::momentum asks for none.
   /// Forward and loss on batch 0, 1, 2, ...; the same batch is asked for several times and must be the same each time.
   std::function<void(Tape& tape, std::int64_t batch)> forward;
+  /// Of a net that adds several losses: what each is, in the order of Tape::add_loss(); StepResult::losses has them
+  /// then.
+  std::vector<std::string> losses = {};
 };
 
 /// What the trained tensors are.
@@ -286,16 +289,33 @@ enum class Weights : std::uint8_t {
 
 /// Torch's optimizers, in torch's arithmetic. Negative numbers stand for the net's own, then for torch's default.
 struct Optimizer {
-  std::string name = "sgd";           ///< "sgd", "adam", "adamw", "adagrad" or "rmsprop".
-  double lr = -1;                     ///< Learning rate.
-  double momentum = -1;               ///< Of sgd and rmsprop.
-  double weight_decay = -1;           ///< Factor of the weights in the gradient; of adamw in the update.
-  bool nesterov = false;              ///< Of sgd.
-  bool fused = false;                 ///< torch's fused arithmetic, which divides by the loss scale itself.
-  Weights weights = Weights::fp32;    ///< What the trained tensors are.
-  std::optional<Dtype> moments = {};  ///< Dtype of its state; none: that of the weights, or fp32 beside masters.
+  std::string name = "sgd";                 ///< "sgd", "adam", "adamw", "adagrad" or "rmsprop".
+  double lr = -1;                           ///< Learning rate.
+  double momentum = -1;                     ///< Of sgd and rmsprop.
+  double weight_decay = -1;                 ///< Factor of the weights in the gradient; of adamw in the update.
+  bool nesterov = false;                    ///< Of sgd.
+  bool fused = false;                       ///< torch's fused arithmetic, which divides by the loss scale itself.
+  Weights weights = Weights::fp32;          ///< What the trained tensors are.
+  std::optional<Dtype> moments = {};        ///< Dtype of its state; none: that of the weights, or fp32 beside masters.
+  std::optional<Dtype> second_moment = {};  ///< Dtype of averages of squared gradients, where it is another.
   /// Of the learning rate, by updates: "step:30:0.1", "cosine:100:0.1", "warmup:10:200"; empty: constant.
   std::string schedule;
+};
+
+/// An optimizer beside the first one, of some layers alone. It skips a step by itself, when one of its own gradients is
+/// not finite; the loss scale moves with what any of them found. How it computes (fused, weights, moments) and its
+/// schedule are those of the first.
+struct LayerOptimizer {
+  std::vector<std::string> layers;  ///< Names of layers or of parameters, with * and ?.
+  std::string name = "sgd";         ///< As Optimizer::name.
+  double lr = -1;                   ///< As Optimizer::lr.
+  double momentum = -1;             ///< As Optimizer::momentum.
+  double weight_decay = -1;         ///< As Optimizer::weight_decay.
+  bool nesterov = false;            ///< Of sgd.
+  /// Largest 2-norm of its gradients together, unscaled; these are then no part of Options::clip_norm. Negative:
+  /// clipped with all others.
+  double clip_norm = -1;
+  double clip_value = -1;  ///< The same of a largest magnitude of each element.
 };
 
 /// How the loss is scaled.
@@ -312,9 +332,12 @@ enum class Device : std::uint8_t { cpu, cuda };
 
 /// A run. The defaults are those of `ampcheck train`.
 struct Options {
-  Dtype dtype = Dtype::fp16;   ///< Of autocast: fp16 or bf16; fp32: no autocast.
-  Scaler scaler;               ///< Of the loss.
-  Optimizer optimizer;         ///< What moves the weights.
+  Dtype dtype = Dtype::fp16;                 ///< Of autocast: fp16 or bf16; fp32: no autocast.
+  Scaler scaler;                             ///< Of the loss.
+  Optimizer optimizer;                       ///< What moves the weights.
+  std::vector<LayerOptimizer> further = {};  ///< Further optimizers; `optimizer` moves what these leave.
+  /// With several losses: a backward for each, one after the other; or one of their sum.
+  bool backward_each = false;
   std::uint64_t seed = 1;      ///< Of the parameters' start.
   int accumulate = 1;          ///< Micro-batches of a step; the loss of each counts 1/accumulate.
   double clip_norm = 0;        ///< Largest 2-norm of all gradients together, unscaled; 0: not clipped.
@@ -359,6 +382,20 @@ struct StepResult {
   double stagnant_share = 0;              ///< Of the elements that the optimizer meant to move: those that stayed.
   std::vector<double> scaled_norms = {};  ///< If asked for: 2-norm of each parameter's gradient, with the loss scale.
   std::vector<double> norms = {};         ///< The same without it.
+  std::vector<double> losses = {};        ///< Of a net that names several: each without its weight.
+  /// 2-norm of the gradients that are clipped together, before it; none: not clipped to a norm.
+  std::optional<double> clipped_norm = {};
+  double clip_factor = 1;  ///< By which clipping to a norm multiplied them.
+  /// What one of several optimizers did.
+  struct OfOptimizer {
+    bool found_inf = false;                   ///< A gradient of its own was not finite.
+    bool stepped = true;                      ///< It moved its weights.
+    int skips = 0;                            ///< Steps that it skipped so far.
+    double lr = 0;                            ///< Learning rate of this step's update.
+    std::optional<double> clipped_norm = {};  ///< Of one that clips its gradients alone.
+    double clip_factor = 1;                   ///< See clipped_norm.
+  };
+  std::vector<OfOptimizer> optimizers = {};  ///< Of several, the first one first.
 };
 
 /// One tensor of a run, and what it met over all steps that were looked at.

@@ -6,11 +6,14 @@
 
 #include <cmath>
 
+#include "checks/diagnose/equality.h"
 #include "checks/diagnose/planted.h"
 #include "checks/diagnose/planted_nets.h"
 #include "checks/diagnose/score.h"
 #include "checks/diagnose/smallest_set.h"
+#include "checks/models/bound_call.h"
 #include "src/error.h"
+#include "tests/support/run_program.h"
 
 namespace ampcheck::checks::diagnose {
 namespace {
@@ -43,7 +46,8 @@ INSTANTIATE_TEST_SUITE_P(Causes, Planted,
                                            "fp16_squares", "bf16_positions", "bf16_router", "gains_in_blocks",
                                            "truncated_layer", "stale_amax", "dropout_again", "recomputed_in_fp32",
                                            "inference_in_bf16", "fp8_stale", "fp8_history_of_one", "fp8_e4m3_gradients",
-                                           "fp8_times_scale"));
+                                           "fp8_times_scale", "amax_in_registers", "amax_in_registers_fp16",
+                                           "compared_in_registers", "compared_in_registers_bf16", "one_fused_kernel"));
 
 class Control : public ::testing::TestWithParam<const char*> {};
 TEST_P(Control, IsNoFaultOfPrecision) {
@@ -56,7 +60,9 @@ INSTANTIATE_TEST_SUITE_P(Runs, Control,
                                            "healthy_relu_fp16_sgd", "healthy_normed_bf16_adam", "healthy_clip",
                                            "healthy_masters", "healthy_fused", "healthy_reversed_softmax",
                                            "healthy_recomputed", "healthy_dropout", "healthy_inference",
-                                           "healthy_fp8_delayed", "healthy_fp8_current"));
+                                           "healthy_fp8_delayed", "healthy_fp8_current", "healthy_amax_stored",
+                                           "healthy_amax_stored_fp16", "healthy_amax_fused", "healthy_amax_fused_bf16",
+                                           "healthy_amax_emulated", "healthy_amax_one_kernel"));
 
 TEST(Diagnose, OverflowIsSeenBeforeItHappens) {
   const Subject subject = planted("layer_overflows").make();
@@ -67,6 +73,70 @@ TEST(Diagnose, OverflowIsSeenBeforeItHappens) {
   EXPECT_EQ(report.smallest.ops, Ops{"linear_2"});
   EXPECT_TRUE(report.cured);
   EXPECT_NE(f.paste.find("wide"), std::string::npos) << f.paste;  // the layer, by its name
+}
+
+/// With less precision in one place the run is well: nothing else does that.
+TEST(Diagnose, AMovedRoundingIsPutBackWhereItWasLeftOut) {
+  const Subject subject = planted("amax_in_registers").make();
+  const Report report = diagnose_run(subject);
+  ASSERT_FALSE(report.findings.empty());
+  const Finding& f = report.findings.front();
+  EXPECT_EQ(f.cure.rounded, Ops{"most_fused_1"});
+  EXPECT_GT(f.step, 0) << "gains of 1 are exact";
+  EXPECT_TRUE(report.cured) << report.cure_tried;
+  EXPECT_EQ(report.cure_tried, "tried: with most_fused_1 rounded to bf16 the run is well");
+  EXPECT_TRUE(testing::contains(f.paste, "emulate_precision_casts")) << f.paste;
+}
+
+TEST(Diagnose, OnlyComparedNumbersThatWereComputedAreAnEquality) {
+  make_trainer(planted("one_fused_kernel").make(), {}, {}, 0)->prepare();
+  EXPECT_TRUE(compares_inputs(models::op_of_call("share_inside_stored")));
+  for (const char* op : {"relu", "max", "max_pool2d", "cross_entropy"})
+    EXPECT_FALSE(compares_inputs(*find_op(op))) << op;
+}
+
+/// Whatever is advised was tried, or it says that it was not.
+TEST(Diagnose, AdviceIsTriedOrSaysThatItWasNot) {
+  const auto said = [](const char* name) {
+    const Report report = diagnose_run(planted(name).make());
+    EXPECT_FALSE(report.findings.empty()) << name;
+    EXPECT_FALSE(report.findings.front().paste.empty()) << name;
+    EXPECT_EQ(report.tried_cure, report.cure_tried.starts_with("tried: ")) << report.cure_tried;
+    EXPECT_LE(report.cured, report.tried_cure) << name;
+    return report.cure_tried;
+  };
+  EXPECT_EQ(said("stale_amax"), "tried: with current scaling of linear_1 the run is well");
+  EXPECT_EQ(said("fp8_jumps"), "tried: the run is well with current scaling");
+  EXPECT_EQ(said("fp8_stale"), "tried: the run is well with scales and formats as the recipe says");
+  EXPECT_EQ(said("fp8_stale_short"), "tried: the run is well with current scaling");
+  EXPECT_EQ(said("mask_1e9"), "tried: the run is well with it");
+  EXPECT_EQ(said("clip_first"), "tried: the run is well with a step as torch does it");
+  EXPECT_EQ(said("race"), "not tried: it needs the machine that the run was made on");
+  EXPECT_EQ(said("rate_too_large"), "tried: the run is well with it");
+}
+
+/// Where torch's first scale is too small by far, the scale is looked for further up.
+TEST(Diagnose, TheScaleIsLookedForAboveTorchsFirst) {
+  Subject subject = planted("no_scaler").make();
+  subject.options.rule.loss_weight = 1e-18;
+  subject.options.rule.optimizer = {.name = "adam", .lr = 0.003};
+  subject.steps = 10;
+  const Report report = diagnose_run(subject);
+  ASSERT_FALSE(report.findings.empty());
+  const Finding& f = report.findings.front();
+  EXPECT_EQ(f.cause, Cause::gradient_underflow);
+  ASSERT_TRUE(f.cure.init_scale.has_value());
+  EXPECT_GT(*f.cure.init_scale, 65536);
+  EXPECT_TRUE(testing::contains(f.paste, "init_scale=2.0**")) << f.paste;
+  EXPECT_TRUE(report.cured) << report.cure_tried;
+}
+
+/// A cure that is none: the gradient of one step is still infinite where that step is rightly skipped.
+TEST(Diagnose, AChangeThatDoesNotCureIsNotSaidTo) {
+  const Report report = diagnose_run(planted("first_gradient_alone").make());
+  EXPECT_TRUE(report.tried_cure);
+  EXPECT_FALSE(report.cured);
+  EXPECT_EQ(report.cure_tried, "tried: the run is not well with it alone");
 }
 
 /// Second moments that vanish in fp16 move the weights away, until a layer overflows: the layer is not to blame.

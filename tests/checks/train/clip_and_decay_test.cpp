@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -23,23 +24,52 @@ Parameter with_gradient(const std::vector<double>& values) {
   return out;
 }
 
+std::vector<Clipping> clip_to(double norm, double value, const std::vector<Parameter*>& parameters) {
+  StepRule rule;
+  rule.clip_norm = norm;
+  rule.clip_value = value;
+  return clip(rule, parameters);
+}
+
 TEST(ClipAndDecay, ClippingSaysNormFactorAndElements) {
   Parameter a = with_gradient({3, 0}), b = with_gradient({0, 4});
-  EXPECT_FALSE(clip(0, 0, {&a, &b}));
-  const auto small = clip(10, 0, {&a, &b});
-  EXPECT_EQ(small->norm, 5.0);
-  EXPECT_EQ(small->factor, 1);
-  EXPECT_FALSE(small->clipped());
-  const auto large = clip(1, 0, {&a, &b});
-  EXPECT_NEAR(large->factor, 0.2, 1e-6);
-  EXPECT_TRUE(large->clipped());
+  EXPECT_TRUE(clip_to(0, 0, {&a, &b}).empty());
+  const Clipping small = clip_to(10, 0, {&a, &b}).at(0);
+  EXPECT_EQ(small.norm, 5.0);
+  EXPECT_EQ(small.factor, 1);
+  EXPECT_FALSE(small.clipped());
+  const Clipping large = clip_to(1, 0, {&a, &b}).at(0);
+  EXPECT_NEAR(large.factor, 0.2, 1e-6);
+  EXPECT_TRUE(large.clipped());
   EXPECT_NEAR(to_doubles(b.grad.view())[1], 0.8, 1e-6);
   Parameter c = with_gradient({-2, 0.5, 2, 7});
-  const auto cut = clip(0, 2, {&c});
-  EXPECT_EQ(cut->elements, 1) << "what is as large as the value is not changed";
-  EXPECT_FALSE(cut->norm);
+  const Clipping cut = clip_to(0, 2, {&c}).at(0);
+  EXPECT_EQ(cut.elements, 1) << "what is as large as the value is not changed";
+  EXPECT_FALSE(cut.norm);
   Parameter d = with_gradient({std::numeric_limits<double>::infinity()});
-  EXPECT_EQ(clip(1, 0, {&d})->factor, 1) << "such a step is skipped";
+  EXPECT_EQ(clip_to(1, 0, {&d}).at(0).factor, 1) << "such a step is skipped";
+}
+
+TEST(ClipAndDecay, WhatAnOptimizerClipsAloneIsNoPartOfTheOthersNorm) {
+  Parameter a = with_gradient({3}), b = with_gradient({4}), c = with_gradient({12});
+  a.name = "body.weight";
+  b.name = "head.weight";
+  c.name = "body.bias";
+  StepRule rule;
+  rule.clip_norm = 1;
+  rule.further = {{.layers = {"head"}, .clip_norm = 2}};
+  const std::vector<Clipping> made = clip(rule, {&a, &b, &c});
+  ASSERT_EQ(made.size(), 2u);
+  EXPECT_EQ(made[0].optimizer, 0u);
+  EXPECT_NEAR(*made[0].norm, std::hypot(3, 12), 1e-5);
+  EXPECT_EQ(made[1].optimizer, 1u);
+  EXPECT_EQ(made[1].norm, 4.0);
+  EXPECT_NEAR(to_doubles(b.grad.view())[0], 2, 1e-5);
+  rule.further[0].clip_norm = 0;  // not at all
+  EXPECT_EQ(clip(rule, {&a, &b, &c}).size(), 1u);
+  rule.further[0].clip_norm = -1;  // with the others
+  EXPECT_EQ(clip(rule, {&a, &b, &c}).size(), 1u);
+  EXPECT_EQ(rule.clipped_with("head.weight"), 0u);
 }
 
 // bf16 has 8 bits: neighbours of 1 are 2^-7 apart above it. Rates just above and below half of that.

@@ -46,6 +46,29 @@ TEST_F(SeveralProgram, TomlAndCommandLineAreOne) {
   EXPECT_EQ(by_file["steps"][5]["optimizers"][1]["lr"], 0.003);
 }
 
+TEST_F(SeveralProgram, EachClipsAloneAndTheTraceKnows) {
+  const std::string path =
+                        net("loss = ['cross_entropy*4@classes', 'mse@pixels']\noptimizer = ['sgd', "
+                            "'adam,lr=0.003,clip_norm=0.3@classes', 'sgd,clip_value=0.001@pixels']\nclip_norm = 1\n"
+                            "init_scale = 2097152\n"),
+                    trace = folder_.path() + "/run.trace";
+  const ProgramResult run = ampcheck("train " + path + " --record " + trace);
+  for (const char* words : {"  clipped ", "optimizer 2 (adam of classes): ", "their norm ",
+                            "optimizer 3 (sgd of pixels): ", "elements cut to the largest value"})
+    EXPECT_TRUE(contains(run.out, words)) << words << "\n" << run.out;
+  const json trained = trained_json(path);
+  EXPECT_EQ(trained["optimizers"][1]["clip_norm"], 0.3);
+  EXPECT_EQ(trained["optimizers"][2]["clip_value"], 0.001);
+  EXPECT_FALSE(trained["optimizers"][0].contains("clip_norm"));
+  const json read = json::parse(ampcheck("trace " + trace + " --json").out);
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(read["steps"][i]["optimizers"], trained["steps"][i]["optimizers"]) << i;
+    EXPECT_EQ(read["steps"][i]["losses"], trained["steps"][i]["losses"]) << i;
+  }
+  const ProgramResult shown = ampcheck("trace " + trace);
+  EXPECT_TRUE(contains(shown.out, "optimizer 2 (adam of classes): 4 of 6 steps skipped; clipped in ")) << shown.out;
+}
+
 TEST_F(SeveralProgram, WhatIsWrongIsSaid) {
   const auto refused = [&](const std::string& arguments, const std::string& words) {
     const ProgramResult run = ampcheck("train --steps 1 " + arguments);
@@ -55,6 +78,7 @@ TEST_F(SeveralProgram, WhatIsWrongIsSaid) {
   refused("--loss hinge", "got 'hinge', want cross_entropy or mse, with *WEIGHT and @LAYER if wanted");
   refused("--loss mse@layer2", "got 'mse@layer2' for mlp, want one of its output, without @");
   refused("--optimizer adam,rate=1@layer2", "got 'rate=1' in 'adam,rate=1@layer2', want lr=X");
+  refused("--optimizer adam,clip_norm=x@layer2", "'x'");
   refused("--optimizer adam@", "want the names of layers behind @");
   refused("--optimizer adam@layer7", "optimizer 2, got layers layer7, want some of layer0.weight");
   refused("--moments third=bf16", "third");

@@ -3,6 +3,7 @@
 // them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -203,6 +204,140 @@ TEST(Several, ShardedIsUnsharded) {
     EXPECT_EQ(x.loss, y.loss) << i;
     for (std::size_t k = 0; k < 3; ++k) EXPECT_EQ(x.optimizers[k].skips, y.optimizers[k].skips) << i << " " << k;
   }
+}
+
+/// The second optimizer clips its gradients to a norm of their own, the third each element; the first one's are clipped
+/// without them.
+TrainOptions clipped_apart() {
+  TrainOptions options = run_of(torch_runs().at(2));
+  options.rule.clip_norm = 0.5;
+  options.rule.further[0].clip_norm = 0.25;
+  options.rule.further[1].clip_value = 0.001;
+  options.norms = true;
+  options.shadows = {.local = true, .carried = true};
+  options.check_steps = true;
+  return options;
+}
+
+TEST(Several, EachClipsItsOwnGradients) {
+  Trainer trainer(clipped_apart());
+  int clipped = 0;
+  for (int i = 0; i < 10; ++i) {
+    const StepResult got = trainer.step();
+    double norms[3] = {};
+    for (std::size_t p = 0; p < got.norms.size(); ++p) {
+      double& norm = norms[trainer.optimizers().of(p)];
+      norm = std::hypot(norm, got.norms[p]);
+    }
+    ASSERT_TRUE(got.clipping && got.clipping->norm);
+    const auto& own = got.optimizers[1].clipping;
+    ASSERT_TRUE(own && own->norm && got.optimizers[2].clipping);
+    EXPECT_FALSE(got.optimizers[0].clipping) << "it clips what no other one does";
+    EXPECT_FALSE(got.optimizers[2].clipping->norm);
+    if (!std::isfinite(norms[0] + norms[1])) continue;
+    ++clipped;
+    const double apart = 64 * kFp32.unit_roundoff();
+    EXPECT_NEAR(*got.clipping->norm, norms[0], apart * norms[0]) << i;
+    EXPECT_NEAR(*own->norm, norms[1], apart * norms[1]) << i;
+    EXPECT_NEAR(own->factor, std::min(1.0, 0.25 / (norms[1] + 1e-6)), apart) << i;
+    EXPECT_GT(got.optimizers[2].clipping->elements, 0) << i;
+  }
+  EXPECT_GT(clipped, 3);
+  for (const RunFinding& f : trainer.findings())
+    ADD_FAILURE() << text_of(f.code).name << " " << f.where << " " << f.what;
+}
+
+/// Planted: the second optimizer's gradients are clipped once more with all others.
+TEST(Several, ClippingOfAnotherNormIsFound) {
+  TrainOptions options = clipped_apart();
+  options.plant = [](Stage stage, ParameterSet& parameters, double) {
+    if (stage == Stage::clipped)
+      for (float& g : parameters.find("classes.weight")->grad.span<float>()) g *= 0.9F;
+  };
+  Trainer trainer(options);
+  for (int i = 0; i < 8; ++i) trainer.step();
+  const std::vector<RunFinding> found = trainer.findings();
+  const auto clip =
+      std::find_if(found.begin(), found.end(), [](const RunFinding& f) { return f.code == RunCode::clip; });
+  ASSERT_NE(clip, found.end());
+  EXPECT_EQ(clip->where, "classes.weight");
+}
+
+TEST(Several, ShardsAreClippedAsTheWhole) {
+  TrainOptions options = clipped_apart();
+  options.rule.ranks = 2;
+  TrainOptions sharded = options;
+  sharded.sharding.on = true;
+  Trainer a(options), b(sharded);
+  for (int i = 0; i < 8; ++i) {
+    const StepResult x = a.step(), y = b.step();
+    const double apart = 64 * kFp32.unit_roundoff();
+    if (std::isfinite(*x.optimizers[1].clipping->norm)) {
+      EXPECT_NEAR(*x.optimizers[1].clipping->norm, *y.optimizers[1].clipping->norm,
+                  apart * *x.optimizers[1].clipping->norm);
+    }
+    EXPECT_EQ(x.optimizers[2].clipping->elements, y.optimizers[2].clipping->elements) << i;
+  }
+  EXPECT_TRUE(b.findings().empty());
+}
+
+/// A checkpoint of a run that clips otherwise is another run's.
+TEST(Several, ACheckpointKnowsWhoClips) {
+  TrainOptions options = clipped_apart(), other = options;
+  other.rule.further[0].clip_norm = 0.5;
+  Trainer first(options), second(other);
+  first.step();
+  EXPECT_THROW(resume(second, checkpoint_bytes(first), "file"), Error);
+}
+
+/// Each rank owns a part of a moment: together they lost what one rank loses that owns all.
+TEST(Moments, OfShardedRanksAreCountedTogether) {
+  const auto lost = [](bool sharded, std::optional<Dtype> first, std::optional<Dtype> second) {
+    TrainOptions options;
+    options.net.data = tests::in_data_root("/tests/data");
+    options.dtype = Dtype::bf16;
+    options.scaler.enabled = false;
+    options.rule.optimizer = {.name = "adam", .lr = 0.003, .moments = first, .second_moment = second};
+    options.rule.ranks = 3;
+    options.sharding.on = sharded;
+    options.shadows.local = true;
+    options.check_steps = true;
+    Trainer trainer(options);
+    for (int i = 0; i < 12; ++i) trainer.step();
+    EXPECT_TRUE(trainer.findings().empty());
+    return trainer.moment_losses();
+  };
+  for (const bool second : {false, true}) {
+    const auto one = second ? std::optional(Dtype::fp32) : std::optional(Dtype::bf16);
+    const auto two = second ? std::optional(Dtype::bf16) : std::optional(Dtype::fp32);
+    const auto whole = lost(false, one, two), parts = lost(true, one, two);
+    ASSERT_EQ(whole.size(), 1u);
+    ASSERT_EQ(parts.size(), 1u);
+    EXPECT_EQ(parts[0].name, second ? "exp_avg_sq" : "exp_avg");
+    EXPECT_EQ(parts[0].elements, whole[0].elements);
+    EXPECT_NEAR(parts[0].error, whole[0].error, 1e-9 * whole[0].error);
+    EXPECT_EQ(parts[0].median, whole[0].median);
+  }
+}
+
+/// Planted: another type on the last rank than the declared one.
+TEST(Moments, OfShardedRanksAreHeldToTheirType) {
+  TrainOptions options;
+  options.net.data = tests::in_data_root("/tests/data");
+  options.dtype = Dtype::bf16;
+  options.scaler.enabled = false;
+  options.rule.optimizer = {.name = "adam", .lr = 0.003, .moments = Dtype::fp32, .second_moment = Dtype::bf16};
+  options.rule.ranks = 2;
+  options.sharding.on = true;
+  options.sharding.follows = [](int rank, StepRule rule) {
+    if (rank == 1) rule.optimizer.moments = Dtype::bf16;
+    return rule;
+  };
+  options.check_steps = true;
+  Trainer trainer(options);
+  for (int i = 0; i < 3; ++i) trainer.step();
+  ASSERT_FALSE(trainer.findings().empty());
+  EXPECT_TRUE(testing::contains(trainer.findings().front().where, "exp_avg")) << trainer.findings().front().where;
 }
 
 /// Each moment by itself in bf16: what it loses is counted, and the one that stays in fp32 loses nothing. A second

@@ -139,7 +139,8 @@ TEST(TraceFormat, EveryFieldThatIsWrittenIsDescribedAndNoOther) {
         "--steps 2 --shadow off --clip-norm 1", "--steps 3 --lr 3000 --shadow local",
         "--steps 2 --optimizer adam --lr 1e-4 --weights master --moments fp16",
         "--steps 1 --optimizer adam --weights low --scaler none", "--steps 2 --scaler none --loss-weight 1e-4",
-        "--steps 15 --dtype bf16 --lr 0.5", "--steps 1 --dtype fp8"}) {
+        "--steps 15 --dtype bf16 --lr 0.5", "--steps 1 --dtype fp8",
+        "--steps 1 --loss cross_entropy,cross_entropy*0.5 --optimizer sgd,clip_norm=0.1@layer2"}) {
     EXPECT_LE(ampcheck("train --record " + path + " " + arguments).exit_code, 1);
     EXPECT_EQ(differences(format, read_text(path), seen, path), "") << arguments;
   }

@@ -236,5 +236,12 @@ TEST(TrainVerdict, ACheckpointGoesOnWithItsSeedsAlone) {
   EXPECT_TRUE(contains(other.err, "spread_seeds 2")) << other.err;
 }
 
+/// A loss so small that torch's first scale keeps nothing: a scaler alone is no help, one that begins higher is.
+TEST(TrainAdvice, AScalerThatHasToBeginAboveTorchsFirstScale) {
+  const std::string out = ampcheck("train mlp --scaler none --loss-weight 1e-12 --lr 1e11 --steps 12").out;
+  EXPECT_TRUE(contains(out, "try     --scaler torch --init-scale ")) << out;
+  EXPECT_TRUE(contains(out, "lose nothing  (tried for 12 steps: loss ")) << out;
+}
+
 }  // namespace
 }  // namespace ampcheck::checks::train
