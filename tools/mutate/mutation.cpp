@@ -106,12 +106,22 @@ class Workshop {
     return run_command(setup_.build, folder_.string(), setup_.build_seconds, cancel_);
   }
   bool built() const { return fs::exists(folder_ / setup_.library); }
+  /// What the build command made. Of a TOML file it is not what runs.
+  std::string bytes() const {
+    return setup_.library.ends_with(".toml") ? "" : read_bytes((folder_ / setup_.library).string(), "mutate");
+  }
+  /// Builds the original, to know it again where a mutant compiles to the same code.
+  void learn(const std::string& source) {
+    if (build(source).code == 0 && built()) original_ = bytes();
+  }
+  bool is_original() const { return !original_.empty() && bytes() == original_; }
 
   Judgement judge(double seconds) const {
     std::error_code none;
     fs::remove(folder_ / kRecord, none);
-    const std::string library = setup_.library.find('/') == std::string::npos ? "./" + setup_.library : setup_.library;
-    std::vector<std::string> words = {this_program(), "--no-config", "gate", library};
+    const std::string made = setup_.library.find('/') == std::string::npos ? "./" + setup_.library : setup_.library;
+    std::vector<std::string> words = {setup_.program ? made : this_program(), "--no-config", "gate"};
+    if (!setup_.program) words.push_back(made);
     words.insert(words.end(), setup_.selects.begin(), setup_.selects.end());
     for (const char* const word : {"--json", "--jobs", "1", "--record", kRecord}) words.emplace_back(word);
     const auto start = std::chrono::steady_clock::now();
@@ -126,6 +136,7 @@ class Workshop {
   const MutationSetup& setup_;
   fs::path folder_;
   const std::atomic<bool>* cancel_;
+  std::string original_;
 };
 
 std::string last_lines(std::string text) {
@@ -147,7 +158,7 @@ struct Mutation::State {
 
   void begin() {
     workshops.push_back(std::make_unique<Workshop>(setup, copies / "1", copies, cancel));
-    const Workshop& shop = *workshops.front();
+    Workshop& shop = *workshops.front();
     const CommandRun build = shop.build(source);
     if (cancelled()) return;
     if (build.timed_out)
@@ -181,6 +192,11 @@ struct Mutation::State {
     if (cancelled()) return;
     if (build.timed_out || build.code != 0 || !shop.built()) {
       tried.end = MutantEnd::unbuilt;
+      return;
+    }
+    if (shop.is_original()) {
+      tried.end = MutantEnd::same;
+      tried.same_code = true;
       return;
     }
     constexpr double kLeast = 30, kTimes = 20;  // a mutant may loop for ever in every case
