@@ -3,13 +3,16 @@
 #include "tools/mutate/mutation.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -106,15 +109,26 @@ class Workshop {
     return run_command(setup_.build, folder_.string(), setup_.build_seconds, cancel_);
   }
   bool built() const { return fs::exists(folder_ / setup_.library); }
-  /// What the build command made. Of a TOML file it is not what runs.
-  std::string bytes() const {
-    return setup_.library.ends_with(".toml") ? "" : read_bytes((folder_ / setup_.library).string(), "mutate");
+  /// All files that the build command wrote, for what is judged may load others of them: names, sizes and hashes.
+  std::string written() const {
+    const auto begun = fs::last_write_time(folder_ / setup_.kernel);
+    std::vector<std::string> files;
+    for (const fs::directory_entry& file : fs::recursive_directory_iterator(folder_)) {
+      const std::string name = fs::relative(file.path(), folder_).string();
+      if (!file.is_regular_file() || file.last_write_time() < begun || name == kRecord ||
+          fs::equivalent(file.path(), folder_ / setup_.kernel))
+        continue;
+      const std::string bytes = read_bytes(file.path().string(), "mutate");
+      files.push_back(fmt::format("{} {} {:016x}\n", name, bytes.size(), std::hash<std::string>()(bytes)));
+    }
+    std::sort(files.begin(), files.end());
+    return fmt::format("{}", fmt::join(files, ""));
   }
   /// Builds the original, to know it again where a mutant compiles to the same code.
   void learn(const std::string& source) {
-    if (build(source).code == 0 && built()) original_ = bytes();
+    if (build(source).code == 0 && built()) original_ = written();
   }
-  bool is_original() const { return !original_.empty() && bytes() == original_; }
+  bool is_original() const { return !original_.empty() && written() == original_; }
 
   Judgement judge(double seconds) const {
     std::error_code none;
@@ -185,6 +199,7 @@ struct Mutation::State {
                        "' than the copy's, want one that reads it from the current folder: a relative path");
     for (int i = 2; i <= setup.jobs; ++i)
       workshops.push_back(std::make_unique<Workshop>(setup, copies / std::to_string(i), copies, cancel));
+    for (const auto& each : workshops) each->learn(source);
   }
 
   void try_one(const Workshop& shop, TriedMutant& tried) const {

@@ -35,7 +35,7 @@ struct TriedMutant {
   Mutant mutant;
   MutantEnd end = MutantEnd::not_tried;
   std::string by;          ///< codes of the findings, or how else it was seen
-  bool same_code = false;  ///< the build makes the very bytes that it makes of the original
+  bool same_code = false;  ///< the build writes the very files that it writes of the original
 };
 
 /// The copies of a folder, removed with the object.
