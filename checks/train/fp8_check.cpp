@@ -169,8 +169,8 @@ void Fp8Check::end_step() {
     if (!of.now) continue;
     Fp8Loss& loss = of.loss;
     if (of.step_elements > 0) {
-      const auto share = [&](std::int64_t part) {
-        return static_cast<double>(part) / static_cast<double>(of.step_elements);
+      const auto share = [elements = static_cast<double>(of.step_elements)](std::int64_t part) {
+        return static_cast<double>(part) / elements;
       };
       if (loss.worst_step < 0 || share(of.step_saturated) > loss.worst_saturated) {
         loss.worst_step = of.step;

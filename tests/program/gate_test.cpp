@@ -193,6 +193,42 @@ TEST_F(Gate, RanksGiveTheGateOfOneRun) {
     EXPECT_EQ(in_ci(wrong).exit_code, 2) << wrong;
 }
 
+/// One of two ops has no kernel for the device: the other one does not make it green.
+TEST_F(Gate, AnOpOfWhichNothingRanIsFour) {
+  if (shell("c++ --version").exit_code != 0) GTEST_SKIP() << "there is no c++ here";
+  std::ofstream(folder_.path() + "/two.cpp") << R"(#include <ampcheck/op.h>
+using namespace ampcheck::op;
+static void describe(Op& op) {
+  op.input("x", "N").no_gradient();
+  op.output("y");
+  op.dim("N", 5, 64, 130);
+  op.storage({AC_FP32});
+  op.formula([](Expr x) { return x * 2; });
+  op.forward([](auto, const Call& call) {
+    const auto x = call.view<const float>("x");
+    const auto y = call.view<float>("y");
+    for (std::int64_t i = 0; i < x.extent(0); ++i) y(i) = 2 * x(i);
+  });
+}
+AMPCHECK_OP(here, op) { describe(op); }
+AMPCHECK_OP(elsewhere, op) { describe(op.devices(AC_ON_CUDA)); }
+)";
+  const ProgramResult built = shell("cd '" + folder_.path() + "'; c++ -std=c++20 -shared -fPIC -I '" +
+                                    tests::in_source("/src/api") + "' two.cpp -o libtwo.so");
+  ASSERT_EQ(built.exit_code, 0) << built.err;
+  const std::string gate = "--device cpu --record run.json";  // some cases have no element: nothing to run there
+  const ProgramResult both = run("gate ./libtwo.so " + gate);
+  EXPECT_EQ(both.exit_code, 4) << both.out << both.err;
+  EXPECT_TRUE(contains(both.out, "NOTHING RAN") && contains(both.out, "UNCHANGED")) << both.out;
+  const ProgramResult one = run("gate ./libtwo.so here " + gate);
+  EXPECT_EQ(one.exit_code, 0) << one.out << one.err;
+  for (const char* const command :
+       {"gate ./libtwo.so elsewhere --device cpu --record run.json", "check ./libtwo.so elsewhere --device cpu"}) {
+    const ProgramResult none = run(command);
+    EXPECT_EQ(none.exit_code, 4) << command << none.out << none.err;
+  }
+}
+
 TEST_F(Gate, AWrongVariantFailsAndIsNamed) {
   use("bad_variant");
   const ProgramResult check = run("check ./gated_sum.so --regimes quick --variants");

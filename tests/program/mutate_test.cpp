@@ -180,6 +180,47 @@ TEST_F(Mutate, AWeakCheckHasSurvivors) {
   EXPECT_EQ(full.exit_code, 0) << full.out << full.err;
 }
 
+/// A change of what the compiler leaves out makes the same library: it is known without a judgement.
+TEST_F(Mutate, TheSameCodeIsNotJudged) {
+  std::string kernel = kKernel;
+  kernel.replace(kernel.find("  if (n > 5000000) n = n - 7;\n"), 30, "  if (0 && n > 5000000) n = n - 7;\n");
+  std::ofstream(folder_.path() + "/twice.c") << kernel;
+  const ProgramResult run =
+      this->run("--check libtwice.so --regimes quick --shapes N=5 --limit 5 --json",
+                "cc -std=c11 -O2 -shared -fPIC -I " + tests::in_source("/src/api") + " twice.c -o libtwice.so");
+  int same = 0;
+  const json report = json::parse(run.out);
+  for (const json& m : report.at("mutants")) {
+    if (m.at("same_code") == true) {
+      EXPECT_EQ(m.at("end"), "changes no bit") << m;
+      ++same;
+    }
+    if (m.at("end") == "killed") {
+      EXPECT_EQ(m.at("same_code"), false) << m;
+    }
+  }
+  EXPECT_GE(same, 1) << report;
+}
+
+/// A program with the op in it judges itself, as one that tools/mutate_kernels links; here a script in its place, which
+/// is the same file whatever the kernel is.
+TEST_F(Mutate, AProgramIsAskedAsThisOneIs) {
+  std::ofstream(folder_.path() + "/asked.sh")
+      << "#!/bin/sh\n[ \"$1 $2\" = '--no-config gate' ] || exit 2\nshift 2\nexec '" << tests::in_build("/ampcheck")
+      << "' --no-config gate ./libtwice.so \"$@\"\n";
+  const std::string build = "'chmod +x asked.sh && cc -std=c11 -shared -fPIC -I " + tests::in_source("/src/api") +
+                            " twice.c -o libtwice.so && cat asked.sh >program && chmod +x program'";
+  const ProgramResult run =
+      this->run("--program program --op twice --regimes quick --shapes N=5 --limit 4 --json", build);
+  ASSERT_EQ(run.exit_code, 0) << run.out << run.err;
+  const json report = json::parse(run.out);
+  EXPECT_GE(report.at("killed"), 2) << report;
+  EXPECT_EQ(report.at("survived"), 0) << report;
+  const ProgramResult both = this->run("--program program --check libtwice.so", build);
+  EXPECT_EQ(both.exit_code, 2) << both.out;
+  EXPECT_TRUE(contains(both.err, "got --check and --program")) << both.err;
+}
+
 TEST_F(Mutate, RefusesWhatItCannotDo) {
   const std::pair<const char*, std::string> wrong[] = {
       {"want a path below this folder", "--check ../libtwice.so"},

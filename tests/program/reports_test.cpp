@@ -237,7 +237,11 @@ TEST(ExitCodes, TheGraverOneStands) {
   report.cases[0].verdict = Verdict::skipped;
   EXPECT_EQ(exit_code_of(report, 2), passed);
   EXPECT_EQ(exit_code_of(report, 3), incomplete);
-  report.cases[1].verdict = Verdict::skipped;
+  report.cases[1].verdict = Verdict::empty;
+  EXPECT_EQ(exit_code_of(report, 2), nothing_ran) << "beside a skipped case one without an element shows nothing";
+  report.cases[0].verdict = Verdict::empty;
+  EXPECT_EQ(exit_code_of(report, 2), passed) << "that is all that was asked for";
+  report.cases[0].verdict = report.cases[1].verdict = Verdict::skipped;
   EXPECT_EQ(exit_code_of(report, 2), nothing_ran);
   report.cases[1].verdict = Verdict::structural;
   EXPECT_EQ(exit_code_of(report, 3), findings);

@@ -27,6 +27,10 @@ void add_options(CLI::App* command, MutateOptions& o) {
       Words::some);
   text_option(command, "--check", "LIBRARY", "the library or TOML file that the command makes, and that is judged",
               o.library);
+  text_option(command, "--program", "FILE",
+              "in place of --check: an ampcheck that the command links with this kernel in it, of a built-in op; it "
+              "judges the kernel itself",
+              o.program);
   each(command, "--op", "SELECTOR", "only these ops of it: a name or a pattern (may be repeated)",
        [&o](const std::string& t) { o.selects.push_back(t); });
   pass_on(command, o, "--regimes", "SET", "as of gate: quick, standard or all (standard)");

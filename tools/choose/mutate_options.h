@@ -13,6 +13,7 @@ namespace ampcheck::tools {
 struct MutateOptions : CommonOptions {
   std::vector<std::string> words = {};    ///< the source, and behind it the build command
   std::string library = {};               ///< that the command makes
+  std::string program = {};               ///< or a program that it makes
   std::vector<std::string> selects = {};  ///< ops and options, as gate takes them
   std::uint64_t limit = 0;                ///< mutants that are tried at most; 0: all
   int jobs = 1;

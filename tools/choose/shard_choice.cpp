@@ -6,10 +6,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <span>
+#include <utility>
 
 #include "src/error.h"
 #include "tools/report/numbers.h"
@@ -89,12 +92,60 @@ ShardChoice choice_of(const Pair& pair) {
           fmt::format("{}={}, {}={}", pair.index, *variable(pair.index), pair.total, *variable(pair.total))};
 }
 
+/// The first of the pairs that is set.
+const Pair* set_pair(std::span<const Pair> pairs) {
+  for (const Pair& pair : pairs)
+    if (variable(pair.total) && (pair.only_in == nullptr || variable(pair.only_in))) return &pair;
+  return nullptr;
+}
+
+/// One count of "2(x3)": the count, and of how many nodes it is.
+std::optional<std::pair<std::int64_t, std::int64_t>> count_of_nodes(std::string_view text) {
+  const std::size_t bracket = text.find('(');
+  const auto count = parse_whole(text.substr(0, bracket));
+  std::optional<std::int64_t> nodes = 1;
+  if (bracket != text.npos) {
+    const std::string_view rest = text.substr(bracket);
+    if (!rest.starts_with("(x") || !rest.ends_with(")")) return std::nullopt;
+    nodes = parse_whole(rest.substr(2, rest.size() - 3));
+  }
+  if (!count || !nodes || *count < 1 || *nodes < 1) return std::nullopt;
+  return std::pair(*count, *nodes);
+}
+
+/// The count of this node among "2(x3),1", in the order of the job's nodes; where Slurm does not say which node this
+/// is, the largest.
+std::int64_t count_of_this_node(const char* name) {
+  const std::string text = variable(name).value_or("");
+  const std::int64_t node = variable("SLURM_NODEID") ? number_of("SLURM_NODEID", 0, 1'000'000'000) : -1;
+  std::int64_t first = 0, most = 0, here = 0;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    const auto count = count_of_nodes(std::string_view(text).substr(at, end - at));
+    if (!count)
+      throw UsageError(
+          fmt::format("[environment] {} is '{}', want the tasks of each node, such as 2(x3),1", name, text));
+    if (node >= first && node - first < count->second) here = count->first;
+    first += count->second;
+    most = std::max(most, count->first);
+    at = end + 1;
+  }
+  return here > 0 ? here : most;
+}
+
+/// The step's own tasks come before those of its job.
+std::optional<std::int64_t> slurm_tasks_of_this_node() {
+  for (const char* const name : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"})
+    if (variable(name)) return count_of_this_node(name);
+  if (variable("SLURM_NTASKS_PER_NODE")) return number_of("SLURM_NTASKS_PER_NODE", 1, 1'000'000'000);
+  return std::nullopt;
+}
+
 }  // namespace
 
 ShardChoice choose_shard(const std::string& text) {
   if (text == "auto") {
-    for (const Pair& pair : kPairs)
-      if (variable(pair.total) && (pair.only_in == nullptr || variable(pair.only_in))) return choice_of(pair);
+    if (const Pair* const pair = set_pair(kPairs)) return choice_of(*pair);
     return {1, 1, "no variable says another"};
   }
   const std::size_t slash = text.find('/');
@@ -106,15 +157,24 @@ ShardChoice choose_shard(const std::string& text) {
 }
 
 ShardChoice rank_of_job() {
-  for (const Pair& pair : kRanks)
-    if (variable(pair.total) && (pair.only_in == nullptr || variable(pair.only_in))) return choice_of(pair);
+  if (const Pair* const pair = set_pair(kRanks)) return choice_of(*pair);
   return {1, 1, "no mpirun or srun started this"};
 }
 
 int ranks_of_this_machine(int ranks) {
-  for (const char* const name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"})
-    if (variable(name)) return static_cast<int>(number_of(name, 1, kMostShards));
-  return ranks;
+  const Pair* const pair = set_pair(kRanks);
+  if (pair == nullptr) return ranks;
+  std::int64_t here = ranks;
+  if (std::strcmp(pair->index, "SLURM_PROCID") == 0) {
+    here = slurm_tasks_of_this_node().value_or(ranks);
+  } else {
+    for (const char* const name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"}) {
+      if (!variable(name)) continue;
+      here = number_of(name, 1, kMostShards);
+      break;
+    }
+  }
+  return static_cast<int>(std::min<std::int64_t>(here, ranks));
 }
 
 }  // namespace ampcheck::tools

@@ -23,7 +23,9 @@ ShardChoice choose_shard(const std::string& text);
 /// OMPI_COMM_WORLD_SIZE (Open MPI), PMI_RANK and PMI_SIZE (MPICH), SLURM_PROCID and SLURM_NTASKS the first pair that is
 /// set; without any it is the only one.
 ShardChoice rank_of_job();
-/// How many of the ranks run on this machine, as far as the job says: at most `ranks`.
+/// How many of the ranks run on this machine, as far as the job says: at most `ranks`. OMPI_COMM_WORLD_LOCAL_SIZE (Open
+/// MPI), MPI_LOCALNRANKS or PMI_LOCAL_SIZE (MPICH); under srun SLURM_STEP_TASKS_PER_NODE or SLURM_TASKS_PER_NODE
+/// ("2(x3),1": that of SLURM_NODEID), or SLURM_NTASKS_PER_NODE. UsageError for variables that say no number.
 int ranks_of_this_machine(int ranks);
 
 }  // namespace ampcheck::tools

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The manual, written once (tools/manual/*.md): `ampcheck explain PAGE`, pages for man, and the site of tools/docs.
 set(AMPCHECK_MANUAL  # in the order in which they are read
-  tutorial own-op gpu-kernels formulas dumps python agents training diagnose loss-scale training-step autocast stacks tensor-cores ci gate findings how-it-judges command-line files json limits architecture trace torch)
+  tutorial own-op gpu-kernels formulas dumps python agents training diagnose loss-scale training-step autocast stacks tensor-cores ci gate mutants findings how-it-judges command-line files json limits architecture trace torch)
 
 file(GLOB manual_files CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/tools/manual ${CMAKE_SOURCE_DIR}/tools/manual/*.md)
 set(manual_embedded "")

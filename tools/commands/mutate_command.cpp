@@ -104,6 +104,9 @@ std::string text_of(const Outcome& outcome) {
   const Counts c = outcome.counts();
   out += table(outcome) + "\n";
   if (c.not_tried > 0) out += fmt::format("{} of {} mutants were not tried\n", c.not_tried, c.all());
+  const auto same_code =
+      std::count_if(outcome.mutants.begin(), outcome.mutants.end(), [](const TriedMutant& m) { return m.same_code; });
+  if (same_code > 0) out += fmt::format("{} compile{} to the original's code\n", same_code, same_code == 1 ? "s" : "");
   if (c.same > 0)
     out += fmt::format(
         "{} change{} no bit in any case: nothing can tell them apart there, or no case reaches the place{}\n", c.same,
@@ -133,6 +136,7 @@ Json json_of(const Outcome& outcome) {
                               {"from", outcome.source.substr(m.mutant.offset, m.mutant.size)},
                               {"to", m.mutant.by},
                               {"end", words_of(m.end)},
+                              {"same_code", m.same_code},
                               {"by", m.by}});
   return out;
 }
@@ -147,12 +151,14 @@ std::string list_text(const Outcome& outcome) {
 MutationSetup setup_of(const MutateOptions& options) {
   MutationSetup out{.kernel = options.words.front(),
                     .build = {options.words.begin() + 1, options.words.end()},
-                    .library = options.library,
+                    .library = options.program.empty() ? options.library : options.program,
+                    .program = !options.program.empty(),
                     .selects = options.selects,
                     .build_seconds = options.build_seconds,
                     .jobs = options.jobs};
   out.selects.insert(out.selects.end(), {"--timeout", options.case_seconds});
-  for (const auto& [what, path] : {std::pair("KERNEL", &out.kernel), std::pair("--check", &out.library)}) {
+  for (const auto& [what, path] :
+       {std::pair("KERNEL", &out.kernel), std::pair(out.program ? "--program" : "--check", &out.library)}) {
     const fs::path normal = fs::path(*path).lexically_normal();
     if (path->empty() || normal.is_absolute() || normal.begin()->string() == "..")
       throw UsageError(fmt::format("[{}] got '{}', want a path below this folder: a copy of it is built", what, *path));
@@ -188,7 +194,10 @@ ExitCode mutate_command(const MutateOptions& options) {
     write_stdout(options.json ? json_text(json_of(outcome)) : list_text(outcome));
     return ExitCode::passed;
   }
-  if (options.words.size() < 2 || options.library.empty())
+  if (!options.library.empty() && !options.program.empty())
+    throw UsageError(
+        "[mutate] got --check and --program, want what is judged: a library, or a program with the op in it");
+  if (options.words.size() < 2 || (options.library.empty() && options.program.empty()))
     throw UsageError(
         "[mutate] got no build command or no --check LIBRARY, want both, as: ampcheck mutate my_op.cpp --check "
         "libmy_op.so -- c++ -shared -fPIC my_op.cpp -o libmy_op.so");

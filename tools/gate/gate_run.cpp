@@ -137,6 +137,8 @@ void sort_by_op(const Selection& selection, Profiles& profiles, const Report& re
   for (GatedOp& gated : ops) {
     for (const CaseResult& result : report.cases) {
       if (result.op != gated.op->signature.name) continue;
+      if (result.verdict == Verdict::skipped) ++gated.skipped;
+      if (result.verdict == Verdict::empty) ++gated.empty;
       if (convicts(result.verdict)) gated.convicted.push_back(&result);
       if (checks::is_left_out(result)) gated.left_out.push_back(result.note);
     }

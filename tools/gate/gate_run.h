@@ -25,6 +25,8 @@ struct GatedOp {
   std::map<std::string, checks::CaseProfile> cases;  ///< by name; none of a case that was not run whole
   std::vector<const CaseResult*> convicted;          ///< in GateRun::report
   std::size_t unprofiled = 0;                        ///< cases that ran without a profile
+  std::size_t skipped = 0;                           ///< cases that did not run
+  std::size_t empty = 0;                             ///< cases without an element
   std::vector<std::string> left_out = {};            ///< why cases were not judged (checks::is_left_out), one each
 };
 

@@ -164,9 +164,12 @@ bool OpGate::worse() const {
   return std::any_of(tensors.begin(), tensors.end(), [](const GatedTensorChange& t) { return !t.worse.empty(); });
 }
 
+bool OpGate::nothing_ran() const { return op->skipped > 0 && op->skipped + op->empty == op->calls.size(); }
+
 ExitCode OpGate::code() const {
   if (!failures.empty()) return ExitCode::findings;
   if (!op->left_out.empty()) return ExitCode::incomplete;
+  if (nothing_ran()) return ExitCode::nothing_ran;
   if (!known || !stale.empty()) return ExitCode::baseline;
   return missing.empty() ? ExitCode::passed : ExitCode::incomplete;
 }
@@ -177,6 +180,7 @@ const char* OpGate::verdict() const {
   if (worse()) return "WORSE";
   if (!failures.empty()) return "FAILED";
   if (!op->left_out.empty()) return "INCOMPLETE";
+  if (nothing_ran()) return "NOTHING RAN";
   if (!known) return "NO BASELINE";
   if (!stale.empty()) return "STALE";
   if (!missing.empty()) return "INCOMPLETE";

@@ -47,8 +47,10 @@ struct OpGate {
   std::optional<checks::PassSpeeds> speed;  ///< beside another library
 
   bool worse() const;
+  /// Every case of the op that has an element was skipped, whatever other ops did.
+  bool nothing_ran() const;
   ExitCode code() const;
-  /// "UNCHANGED", "BITS CHANGED", "WORSE", "FINDINGS", "FAILED", "STALE", "NO BASELINE", "INCOMPLETE"
+  /// "UNCHANGED", "BITS CHANGED", "WORSE", "FINDINGS", "FAILED", "STALE", "NO BASELINE", "INCOMPLETE", "NOTHING RAN"
   const char* verdict() const;
 };
 

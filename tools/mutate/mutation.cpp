@@ -3,13 +3,16 @@
 #include "tools/mutate/mutation.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -106,12 +109,33 @@ class Workshop {
     return run_command(setup_.build, folder_.string(), setup_.build_seconds, cancel_);
   }
   bool built() const { return fs::exists(folder_ / setup_.library); }
+  /// All files that the build command wrote, for what is judged may load others of them: names, sizes and hashes.
+  std::string written() const {
+    const auto begun = fs::last_write_time(folder_ / setup_.kernel);
+    std::vector<std::string> files;
+    for (const fs::directory_entry& file : fs::recursive_directory_iterator(folder_)) {
+      const std::string name = fs::relative(file.path(), folder_).string();
+      if (!file.is_regular_file() || file.last_write_time() < begun || name == kRecord ||
+          fs::equivalent(file.path(), folder_ / setup_.kernel))
+        continue;
+      const std::string bytes = read_bytes(file.path().string(), "mutate");
+      files.push_back(fmt::format("{} {} {:016x}\n", name, bytes.size(), std::hash<std::string>()(bytes)));
+    }
+    std::sort(files.begin(), files.end());
+    return fmt::format("{}", fmt::join(files, ""));
+  }
+  /// Builds the original, to know it again where a mutant compiles to the same code.
+  void learn(const std::string& source) {
+    if (build(source).code == 0 && built()) original_ = written();
+  }
+  bool is_original() const { return !original_.empty() && written() == original_; }
 
   Judgement judge(double seconds) const {
     std::error_code none;
     fs::remove(folder_ / kRecord, none);
-    const std::string library = setup_.library.find('/') == std::string::npos ? "./" + setup_.library : setup_.library;
-    std::vector<std::string> words = {this_program(), "--no-config", "gate", library};
+    const std::string made = setup_.library.find('/') == std::string::npos ? "./" + setup_.library : setup_.library;
+    std::vector<std::string> words = {setup_.program ? made : this_program(), "--no-config", "gate"};
+    if (!setup_.program) words.push_back(made);
     words.insert(words.end(), setup_.selects.begin(), setup_.selects.end());
     for (const char* const word : {"--json", "--jobs", "1", "--record", kRecord}) words.emplace_back(word);
     const auto start = std::chrono::steady_clock::now();
@@ -126,6 +150,7 @@ class Workshop {
   const MutationSetup& setup_;
   fs::path folder_;
   const std::atomic<bool>* cancel_;
+  std::string original_;
 };
 
 std::string last_lines(std::string text) {
@@ -147,7 +172,7 @@ struct Mutation::State {
 
   void begin() {
     workshops.push_back(std::make_unique<Workshop>(setup, copies / "1", copies, cancel));
-    const Workshop& shop = *workshops.front();
+    Workshop& shop = *workshops.front();
     const CommandRun build = shop.build(source);
     if (cancelled()) return;
     if (build.timed_out)
@@ -174,6 +199,7 @@ struct Mutation::State {
                        "' than the copy's, want one that reads it from the current folder: a relative path");
     for (int i = 2; i <= setup.jobs; ++i)
       workshops.push_back(std::make_unique<Workshop>(setup, copies / std::to_string(i), copies, cancel));
+    for (const auto& each : workshops) each->learn(source);
   }
 
   void try_one(const Workshop& shop, TriedMutant& tried) const {
@@ -181,6 +207,11 @@ struct Mutation::State {
     if (cancelled()) return;
     if (build.timed_out || build.code != 0 || !shop.built()) {
       tried.end = MutantEnd::unbuilt;
+      return;
+    }
+    if (shop.is_original()) {
+      tried.end = MutantEnd::same;
+      tried.same_code = true;
       return;
     }
     constexpr double kLeast = 30, kTimes = 20;  // a mutant may loop for ever in every case

@@ -17,6 +17,7 @@ struct MutationSetup {
   std::string kernel;                ///< source below the current folder
   std::vector<std::string> build;    ///< command, run in a copy of the current folder; one word: a line for a shell
   std::string library;               ///< that it makes, as seen from there
+  bool program = false;              ///< it is a program, which knows `gate` as this one does
   std::vector<std::string> selects;  ///< words and options of `gate`
   double build_seconds = 600;        ///< that one build may take
   int jobs = 1;                      ///< mutants at a time, each in a copy of its own
@@ -33,7 +34,8 @@ enum class MutantEnd {
 struct TriedMutant {
   Mutant mutant;
   MutantEnd end = MutantEnd::not_tried;
-  std::string by;  ///< codes of the findings, or how else it was seen
+  std::string by;          ///< codes of the findings, or how else it was seen
+  bool same_code = false;  ///< the build writes the very files that it writes of the original
 };
 
 /// The copies of a folder, removed with the object.

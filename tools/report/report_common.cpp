@@ -140,7 +140,9 @@ Totals totals_of(const Report& report) {
 ExitCode exit_code_of(const Report& report, std::size_t planned) {
   const Totals totals = totals_of(report);
   ExitCode code = ExitCode::passed;
-  const bool none_ran = totals.passed + totals.failed == 0,
+  // Cases without an element are right where nothing is skipped; beside skipped ones they show nothing.
+  const auto empty = std::ranges::count(report.cases, Verdict::empty, &CaseResult::verdict);
+  const bool none_ran = totals.failed == 0 && (totals.passed == 0 || (totals.skipped > 0 && totals.passed == empty)),
              none_judged = totals.failed == 0 && totals.elements > 0 && totals.open == totals.elements;
   if ((none_ran || none_judged) && !report.interrupted) return ExitCode::nothing_ran;
   const bool left_out = std::ranges::any_of(report.cases, checks::is_left_out);
