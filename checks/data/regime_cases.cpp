@@ -376,16 +376,14 @@ class CaseList {
 
   /// What a search begins with shows where a line has no other number, or none that is finite.
   void add_lines_of_one() {
-    section(2);
+    section(1);
     OpCall call = base_;
     const std::vector<std::string> symbols =
         signature_.inputs.empty() ? std::vector<std::string>() : OpSignature::symbols(signature_.inputs[0]);
     if (symbols.size() < 2 || !has_dim(signature_, symbols.back())) return;
     call.dims[symbols.back()] = 1;
-    for (const char* regime : {"near_max", "specials"}) {
-      call.range = regime;
-      if (applies(regime)) add(call);
-    }
+    call.range = "specials";
+    if (applies(call.range)) add(call);
   }
   /// And windows of one element, or along another axis.
   void add_attributes_at_specials() {
