@@ -309,6 +309,7 @@ class BestChange {
       if (there == nullptr) continue;
       const Prediction seen =
           predicted(by_rows ? there->rows(wrong_.pass) : there->whole(wrong_.pass), how, one, here.freedom);
+      if (seen.tried == 0 && change.edge) return false;  // no edge near it gives the numbers there
       if (seen.tried == 0) continue;
       if (seen.best.outside < 0.9 || seen.best.all < 0.95) return false;
       ++held;
@@ -325,7 +326,7 @@ class BestChange {
       if (there == nullptr) continue;
       ++wrong;
       const Prediction seen = predicted(there->rows(wrong_.pass), how, one, here.freedom);
-      if (seen.tried > 0 && seen.best.outside < 0.5) return false;
+      if (seen.tried > 0 ? seen.best.outside < 0.5 : change.edge.has_value()) return false;
       if (here.narrowed && seen.best.outside == 1)
         odds += std::max(0.0, narrow_odds(there->rows(wrong_.pass), seen.values).log10);
     }

@@ -156,6 +156,10 @@ std::vector<std::pair<int, FormulaChanges::Values>> FormulaChanges::with_number(
   return out;
 }
 
+std::string FormulaChanges::what_of(const Site& site) {
+  return site.user < 0 ? text(site.id) : fmt::format("{} in {}", text(site.id), text(site.user));
+}
+
 void FormulaChanges::try_number(const Site& site, Way way, double number) {
   constexpr double kNear = 1.0 / 128;  // of a known number, which then has to explain as well
   // A number that changes little looks like a constant or an intermediate in fewer bits.
@@ -166,7 +170,7 @@ void FormulaChanges::try_number(const Site& site, Way way, double number) {
     for (const double v : values(site.id)) size += std::fabs(v) / static_cast<double>(values(site.id).size());
     if (std::fabs(number) < kLeast * size) return;
   }
-  const std::string what = site.user < 0 ? text(site.id) : fmt::format("{} in {}", text(site.id), text(site.user));
+  const std::string what = what_of(site);
   const auto say = [&](double value, const std::string& words, double freedom) {
     static constexpr const char* kWords[] = {"with a factor of {0} on {1}", "with {0} added to {1}",
                                              "with at most {0} for {1}: it is clipped, or saturates",
@@ -212,10 +216,11 @@ std::vector<FormulaChanges::Site> FormulaChanges::sites_of_numbers() {
 void FormulaChanges::numbers() {
   if (only_ != nullptr && only_->number) {  // as it was found elsewhere
     const FoundNumber& known = *only_->number;
-    if (std::max(known.id, known.user) < std::ssize(needed_) && needed_[static_cast<std::size_t>(known.id)]) {
-      const Site site{known.id, known.user};
-      if (way_fits(known.way, site)) all_with(with_number(site, known.way, known.value), Change{.words = only_->words});
-    }
+    // At other extents the same number of a node may be another node.
+    for (const Site& site : sites_of_numbers())
+      if (site.id == known.id && site.user == known.user && only_->words.find(what_of(site)) != std::string::npos &&
+          way_fits(known.way, site))
+        all_with(with_number(site, known.way, known.value), Change{.words = only_->words});
     return;
   }
   soft_mask();

@@ -329,6 +329,7 @@ class FormulaChanges {
   };
   std::vector<Site> sites_of_numbers();
   using Way = FoundNumber::Way;
+  std::string what_of(const Site& site);
   std::vector<std::pair<int, Values>> with_number(const Site& site, Way way, double number);
   void try_number(const Site& site, Way way, double number);
   /// Where a clip is looked for: at what has the target's size.
