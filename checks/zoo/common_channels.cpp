@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // group_norm and batch_norm of the zoo that were its unseen part once; rules have followed from them since.
-#include "checks/zoo/kit.h"
+#include "checks/zoo/image_kit.h"
 
 namespace ampcheck::checks::zoo {
 
@@ -26,23 +26,10 @@ struct Stats {
   float mean = 0, squares = 0, inverse = 0;  ///< squares: their sum about the mean
 };
 
-/// Lines of x [N, C, L]: the groups of each image or, with groups = 0, the channels of all images.
-struct ChannelNorm {
+struct ChannelNorm : ChannelLines {
   Twist twist;
-  std::int64_t images = 0, channels = 0, places = 0, groups = 0;
 
-  ChannelNorm of(const Call& call, bool of_batch) const {
-    const Shape& x = call.shape("x");
-    return {twist, x[0], x[1], x[2], of_batch ? 0 : call.integer("groups")};
-  }
-  std::int64_t lines() const { return groups > 0 ? images * groups : channels; }
-  std::int64_t parts() const { return groups > 0 ? channels / groups : images; }  ///< of a line: runs of `places`
-  std::int64_t length() const { return parts() * places; }
-  std::size_t at(std::int64_t line, std::int64_t i) const {
-    if (groups > 0) return index_of(line * length() + i);
-    return index_of((i / places * channels + line) * places + i % places);
-  }
-  std::size_t channel(std::size_t at) const { return at / index_of(places) % index_of(channels); }
+  ChannelNorm(Twist t, const Call& call, bool of_batch) : ChannelLines(call, of_batch), twist(t) {}
   std::size_t parameter(std::size_t at) const {
     return twist == Twist::weight_by_place ? at % index_of(channels) : channel(at);
   }
@@ -81,7 +68,7 @@ struct ChannelNorm {
 };
 
 void forward(const Call& call, Twist twist, bool of_batch) {
-  const ChannelNorm op = ChannelNorm{twist}.of(call, of_batch);
+  const ChannelNorm op(twist, call, of_batch);
   const Values x = call.in("x"), weight = call.has("weight") ? call.in("weight") : Values(),
                bias = call.has("bias") ? call.in("bias") : Values();
   const Values old_mean = of_batch ? call.in("running_mean") : Values(),
@@ -120,7 +107,7 @@ void forward(const Call& call, Twist twist, bool of_batch) {
 }
 
 void backward(const Call& call, Twist twist, bool of_batch) {
-  const ChannelNorm op = ChannelNorm{twist}.of(call, of_batch);
+  const ChannelNorm op(twist, call, of_batch);
   const Values x = call.in("x"), dy = call.in("dy"), means = call.in("mean"), inverses = call.in("inv_std"),
                weight = call.has("weight") ? call.in("weight") : Values();
   Values dx(x.size()), dweight(index_of(op.channels)), dbias(index_of(op.channels));

@@ -3,7 +3,7 @@
 // conv2d and max_pool2d of the zoo that were its unseen part once; rules have followed from them since.
 #include <cfloat>
 
-#include "checks/zoo/kit.h"
+#include "checks/zoo/image_kit.h"
 
 namespace ampcheck::checks::zoo {
 
@@ -11,50 +11,24 @@ namespace {
 
 using V = Verdict;
 
-struct Extents {
-  std::int64_t n, c, h, w, oh, ow, stride, padding;
-  Extents(const Call& call, const char* out)
-      : n(call.shape("x")[0]),
-        c(call.shape("x")[1]),
-        h(call.shape("x")[2]),
-        w(call.shape("x")[3]),
-        oh(call.shape(out)[2]),
-        ow(call.shape(out)[3]),
-        stride(call.integer("stride")),
-        padding(call.integer("padding")) {}
-  /// Place in x of a cell of plane `plane`, -1 outside of it.
-  std::int64_t cell(std::int64_t plane, std::int64_t i, std::int64_t j) const {
-    return i < 0 || i >= h || j < 0 || j >= w ? -1 : (plane * h + i) * w + j;
-  }
-};
-
 // ---- conv2d: taps run over the window first, over channels last. ----
 
 enum class Conv { plain, taps_transposed, dbias_mean };
 
 /// Calls visit(place in weight, place in x or -1) for each tap of an output.
 template <class F>
-void taps(const Extents& e, const Shape& weight, std::int64_t image, std::int64_t o, std::int64_t i, std::int64_t j,
-          F visit) {
+void taps(const ImageExtents& e, const Shape& weight, std::int64_t image, std::int64_t o, std::int64_t i,
+          std::int64_t j, F visit) {
   for (std::int64_t r = 0; r < weight[2]; ++r)
     for (std::int64_t s = 0; s < weight[3]; ++s)
       for (std::int64_t c = 0; c < weight[1]; ++c)
         visit(((o * weight[1] + c) * weight[2] + r) * weight[3] + s,
-              e.cell(image * e.c + c, i * e.stride - e.padding + r, j * e.stride - e.padding + s));
-}
-
-template <class F>
-void for_outputs(const Extents& e, std::int64_t channels, F visit) {
-  std::size_t at = 0;
-  for (std::int64_t image = 0; image < e.n; ++image)
-    for (std::int64_t o = 0; o < channels; ++o)
-      for (std::int64_t i = 0; i < e.oh; ++i)
-        for (std::int64_t j = 0; j < e.ow; ++j) visit(image, o, i, j, at++);
+              e.cell_or_none(image * e.c + c, i * e.stride - e.padding + r, j * e.stride - e.padding + s));
 }
 
 Kernel conv(Conv twist) {
   const auto forward = [twist](const Call& call) {
-    const Extents e(call, "y");
+    const ImageExtents e(call, "y");
     const Values x = call.in("x"), w = call.in("weight"), bias = call.has("bias") ? call.in("bias") : Values();
     const Shape& shape = call.shape("weight");
     const std::int64_t width = shape[3], window = shape[2] * width;
@@ -71,7 +45,7 @@ Kernel conv(Conv twist) {
     call.out("y", y);
   };
   const auto backward = [twist](const Call& call) {
-    const Extents e(call, "dy");
+    const ImageExtents e(call, "dy");
     const Values x = call.in("x"), w = call.in("weight"), g = call.in("dy");
     const Shape& shape = call.shape("weight");
     Values dx(x.size()), dweight(w.size()), dbias(index_of(shape[0]));
@@ -106,14 +80,14 @@ bool wins(const Found& a, const Found& b) {
   return a.at < 0 ? b.value >= a.value || b.value != b.value : b.value > a.value || b.value != b.value;
 }
 
-Found largest_of_window(const Values& x, const Extents& e, std::int64_t kernel, std::int64_t plane, std::int64_t i,
+Found largest_of_window(const Values& x, const ImageExtents& e, std::int64_t kernel, std::int64_t plane, std::int64_t i,
                         std::int64_t j, Pool twist) {
   Found best;
   if (twist == Pool::finite_start) best.value = -FLT_MAX;
   for (std::int64_t r = 0; r < kernel; ++r) {
     Found of_row = twist == Pool::by_rows ? Found{} : best;
     for (std::int64_t s = 0; s < kernel; ++s) {
-      const std::int64_t at = e.cell(plane, i * e.stride - e.padding + r, j * e.stride - e.padding + s);
+      const std::int64_t at = e.cell_or_none(plane, i * e.stride - e.padding + r, j * e.stride - e.padding + s);
       const Found cell{at < 0 ? 0.0f : x[index_of(at)], at};
       if (wins(of_row, cell)) of_row = cell;
     }
@@ -124,7 +98,7 @@ Found largest_of_window(const Values& x, const Extents& e, std::int64_t kernel, 
 
 Kernel pool(Pool twist, Slip slip = {}) {
   const auto forward = [twist](const Call& call) {
-    const Extents e(call, "y");
+    const ImageExtents e(call, "y");
     const Values x = call.in("x");
     Values y;
     for_outputs(e, e.c, [&](auto image, auto c, auto i, auto j, std::size_t) {
@@ -133,7 +107,7 @@ Kernel pool(Pool twist, Slip slip = {}) {
     call.out("y", y);
   };
   const auto backward = [twist](const Call& call) {
-    const Extents e(call, "dy");
+    const ImageExtents e(call, "dy");
     const Values x = call.in("x"), g = call.in("dy");
     Values dx(x.size());
     for_outputs(e, e.c, [&](auto image, auto c, auto i, auto j, std::size_t out) {

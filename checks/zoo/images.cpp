@@ -3,7 +3,7 @@
 // max_pool2d (the first among equals has the gradient) and conv2d, as direct loops over windows.
 #include <algorithm>
 
-#include "checks/zoo/kit.h"
+#include "checks/zoo/image_kit.h"
 
 namespace ampcheck::checks::zoo {
 
@@ -41,28 +41,16 @@ struct Style {
   Slip slip = {};
 };
 
-struct Extents {
-  std::int64_t n, c, h, w, oh, ow, stride, padding;
-  std::size_t in(std::int64_t image, std::int64_t channel, std::int64_t i, std::int64_t j) const {
-    return index_of(((image * c + channel) * h + i) * w + j);
-  }
-};
-
 // ---- max_pool2d ----
 
-Extents pool_extents(const Call& call, const char* out) {
-  const Shape &x = call.shape("x"), &y = call.shape(out);
-  return {x[0], x[1], x[2], x[3], y[2], y[3], call.integer("stride"), call.integer("padding")};
-}
-
 /// Whether tap k of a window, in column `column` of the image, is left out.
-bool not_read(Twist twist, const Extents& e, std::int64_t kernel, std::int64_t k, std::int64_t column) {
+bool not_read(Twist twist, const ImageExtents& e, std::int64_t kernel, std::int64_t k, std::int64_t column) {
   return (twist == Twist::window_one_short && kernel > 1 && k % kernel == kernel - 1) ||
          (twist == Twist::odd_window_lost && column >= e.w / 2 * 2);
 }
 
 /// Index in x of the winner of a window, -1 if none; `value`: its value.
-std::int64_t winner(const Values& x, const Extents& e, std::int64_t kernel, std::int64_t plane, std::int64_t i,
+std::int64_t winner(const Values& x, const ImageExtents& e, std::int64_t kernel, std::int64_t plane, std::int64_t i,
                     std::int64_t j, const Style& style, float& value) {
   std::int64_t best = -1;
   value = -INFINITY;
@@ -93,7 +81,7 @@ std::int64_t winner(const Values& x, const Extents& e, std::int64_t kernel, std:
 }
 
 /// Over the cells of a window that are inside.
-float average(const Values& x, const Extents& e, std::int64_t kernel, std::int64_t plane, std::int64_t i,
+float average(const Values& x, const ImageExtents& e, std::int64_t kernel, std::int64_t plane, std::int64_t i,
               std::int64_t j) {
   float s = 0, count = 0;
   for (std::int64_t k = 0; k < kernel * kernel; ++k) {
@@ -107,7 +95,7 @@ float average(const Values& x, const Extents& e, std::int64_t kernel, std::int64
 
 Kernel pool(Style style) {
   const auto forward = [style](const Call& call) {
-    const Extents e = pool_extents(call, "y");
+    const ImageExtents e(call, "y");
     const Values x = call.in("x");
     Values y(index_of(e.n * e.c * e.oh * e.ow));
     std::size_t at = 0;
@@ -122,7 +110,7 @@ Kernel pool(Style style) {
     call.out("y", y);
   };
   const auto backward = [style](const Call& call) {
-    const Extents e = pool_extents(call, "dy");
+    const ImageExtents e(call, "dy");
     const Values x = call.in("x"), g = call.in("dy");
     const std::int64_t kernel = call.integer("kernel");
     Values dx(x.size());
@@ -154,27 +142,22 @@ Kernel pool(Style style) {
 
 /// Calls visit(weight index, x index or -1 outside, channel, nearest x index) for each tap of output (image, o, i, j).
 template <class F>
-void taps(const Extents& e, const Shape& weight, std::int64_t image, std::int64_t o, std::int64_t i, std::int64_t j,
-          F visit) {
+void taps(const ImageExtents& e, const Shape& weight, std::int64_t image, std::int64_t o, std::int64_t i,
+          std::int64_t j, F visit) {
   for (std::int64_t c = 0; c < weight[1]; ++c)
     for (std::int64_t r = 0; r < weight[2]; ++r)
       for (std::int64_t s = 0; s < weight[3]; ++s) {
         const std::int64_t a = i * e.stride - e.padding + r, b = j * e.stride - e.padding + s;
-        const bool inside = a >= 0 && a < e.h && b >= 0 && b < e.w;
         const bool any = e.h > 0 && e.w > 0;
-        const std::int64_t nearest =
-            any ? static_cast<std::int64_t>(
-                      e.in(image, c, std::clamp<std::int64_t>(a, 0, e.h - 1), std::clamp<std::int64_t>(b, 0, e.w - 1)))
-                : 0;
-        visit(((o * weight[1] + c) * weight[2] + r) * weight[3] + s,
-              inside ? static_cast<std::int64_t>(e.in(image, c, a, b)) : -1, c, nearest);
+        const std::int64_t nearest = any ? e.cell(image * e.c + c, std::clamp<std::int64_t>(a, 0, e.h - 1),
+                                                  std::clamp<std::int64_t>(b, 0, e.w - 1))
+                                         : 0;
+        visit(((o * weight[1] + c) * weight[2] + r) * weight[3] + s, e.cell_or_none(image * e.c + c, a, b), c, nearest);
       }
 }
 
-Extents conv_extents(const Call& call, const char* out) { return pool_extents(call, out); }
-
 void conv_forward(const Style& style, const Call& call) {
-  const Extents e = conv_extents(call, "y");
+  const ImageExtents e(call, "y");
   const Values x = call.in("x"), w = call.in("weight"), bias = call.has("bias") ? call.in("bias") : Values();
   const Shape& shape = call.shape("weight");
   const std::int64_t tap_count = shape[2] * shape[3];
@@ -200,7 +183,7 @@ void conv_forward(const Style& style, const Call& call) {
 }
 
 void conv_backward(const Style& style, const Call& call) {
-  const Extents e = conv_extents(call, "dy");
+  const ImageExtents e(call, "dy");
   const Values x = call.in("x"), w = call.in("weight"), g = call.in("dy");
   const Shape& shape = call.shape("weight");
   std::vector<Terms> dx(x.size()), dw(w.size()), db(index_of(shape[0]));

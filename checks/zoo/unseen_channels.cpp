@@ -2,7 +2,7 @@
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // group_norm and batch_norm of the unseen part of the zoo: written after public fixes of kernels, without a look at the
 // rules.
-#include "checks/zoo/kit.h"
+#include "checks/zoo/image_kit.h"
 
 namespace ampcheck::checks::zoo {
 
@@ -33,22 +33,16 @@ struct Stats {
   float mean = 0, squares = 0, inverse = 0;  ///< squares: their sum about the mean
 };
 
-/// Lines of x [N, C, L]: the groups of each image or, with groups = 0, the channels of all images.
-struct Layout {
+struct Layout : ChannelLines {
   Twist twist;
-  std::int64_t images = 0, channels = 0, places = 0, groups = 0;
 
-  std::int64_t lines() const { return groups > 0 ? images * groups : channels; }
-  std::int64_t parts() const { return groups > 0 ? channels / groups : images; }  ///< of a line: runs of `places`
-  std::int64_t length() const { return parts() * places; }
+  Layout(const Call& call, Twist t, bool of_batch) : ChannelLines(call, of_batch), twist(t) {}
+  bool channels_last() const { return groups == 0 && twist == Twist::channels_last; }
   std::size_t at(std::int64_t line, std::int64_t i) const {
-    if (groups > 0) return index_of(line * length() + i);
-    if (twist == Twist::channels_last) return index_of(i * channels + line);
-    return index_of((i / places * channels + line) * places + i % places);
+    return channels_last() ? index_of(i * channels + line) : ChannelLines::at(line, i);
   }
   std::size_t channel(std::size_t at) const {
-    const std::size_t all = index_of(channels);
-    return twist == Twist::channels_last ? at % all : at / index_of(places) % all;
+    return twist == Twist::channels_last ? at % index_of(channels) : ChannelLines::channel(at);
   }
   std::size_t weight(std::size_t at) const {
     return twist == Twist::weight_within_group ? channel(at) % index_of(channels / groups) : channel(at);
@@ -76,11 +70,6 @@ struct Layout {
   }
 };
 
-Layout layout_of(const Call& call, Twist twist, bool of_batch) {
-  const Shape& x = call.shape("x");
-  return {twist, x[0], x[1], x[2], of_batch ? 0 : call.integer("groups")};
-}
-
 /// y of all lines of a layout.
 Values normalised(const Call& call, const Layout& op) {
   const Values x = call.in("x"), weight = call.has("weight") ? call.in("weight") : Values(),
@@ -105,7 +94,7 @@ Values normalised(const Call& call, const Layout& op) {
 }
 
 void forward(const Call& call, Twist twist, bool of_batch) {
-  const Layout op = layout_of(call, twist, of_batch);
+  const Layout op(call, twist, of_batch);
   Layout of_y = op;
   if (twist == Twist::groups_exchanged) of_y.groups = op.channels / op.groups;
   call.out("y", normalised(call, of_y));
@@ -135,7 +124,7 @@ void forward(const Call& call, Twist twist, bool of_batch) {
 }
 
 void backward(const Call& call, Twist twist, bool of_batch) {
-  const Layout op = layout_of(call, twist, of_batch);
+  const Layout op(call, twist, of_batch);
   const Values x = call.in("x"), dy = call.in("dy"), means = call.in("mean"), inverses = call.in("inv_std"),
                weight = call.has("weight") ? call.in("weight") : Values();
   Values dx(x.size()), dweight(index_of(op.channels)), dbias(index_of(op.channels));

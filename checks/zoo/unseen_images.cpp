@@ -4,37 +4,13 @@
 // rules.
 #include <algorithm>
 
-#include "checks/zoo/kit.h"
+#include "checks/zoo/image_kit.h"
 
 namespace ampcheck::checks::zoo {
 
 namespace {
 
 using V = Verdict;
-
-struct Extents {
-  std::int64_t n, c, h, w, oh, ow, stride, padding;
-  Extents(const Call& call, const char* out)
-      : n(call.shape("x")[0]),
-        c(call.shape("x")[1]),
-        h(call.shape("x")[2]),
-        w(call.shape("x")[3]),
-        oh(call.shape(out)[2]),
-        ow(call.shape(out)[3]),
-        stride(call.integer("stride")),
-        padding(call.integer("padding")) {}
-  bool inside(std::int64_t i, std::int64_t j) const { return i >= 0 && i < h && j >= 0 && j < w; }
-  std::int64_t cell(std::int64_t plane, std::int64_t i, std::int64_t j) const { return (plane * h + i) * w + j; }
-};
-
-template <class F>
-void for_outputs(const Extents& e, std::int64_t channels, F visit) {
-  std::size_t at = 0;
-  for (std::int64_t image = 0; image < e.n; ++image)
-    for (std::int64_t o = 0; o < channels; ++o)
-      for (std::int64_t i = 0; i < e.oh; ++i)
-        for (std::int64_t j = 0; j < e.ow; ++j) visit(image, o, i, j, at++);
-}
 
 // ---- conv2d ----
 
@@ -55,7 +31,7 @@ struct Tap {
   std::int64_t weight, at, row;
 };
 
-std::vector<Tap> taps(const Extents& e, const Shape& weight, std::int64_t image, std::int64_t o, std::int64_t i,
+std::vector<Tap> taps(const ImageExtents& e, const Shape& weight, std::int64_t image, std::int64_t o, std::int64_t i,
                       std::int64_t j, std::int64_t padding, bool wraps) {
   std::vector<Tap> out;
   for (std::int64_t c = 0; c < weight[1]; ++c)
@@ -72,7 +48,7 @@ std::vector<Tap> taps(const Extents& e, const Shape& weight, std::int64_t image,
 }
 
 void conv_forward(const Call& call, Conv twist) {
-  const Extents e(call, "y");
+  const ImageExtents e(call, "y");
   const Values x = call.in("x"), w = call.in("weight"), bias = call.has("bias") ? call.in("bias") : Values();
   const Shape& shape = call.shape("weight");
   Values y;
@@ -95,7 +71,7 @@ void conv_forward(const Call& call, Conv twist) {
 }
 
 void conv_backward(const Call& call, Conv twist) {
-  const Extents e(call, "dy");
+  const ImageExtents e(call, "dy");
   const Values x = call.in("x"), w = call.in("weight"), g = call.in("dy");
   const Shape& shape = call.shape("weight");
   Values dx(x.size()), dbias(index_of(shape[0]));
@@ -166,7 +142,7 @@ bool wins(const Found& a, const Found& b) {
   return b.value > a.value || b.value != b.value;
 }
 
-Found largest_of_window(const Values& x, const Extents& e, std::int64_t kernel, std::int64_t plane, std::int64_t i,
+Found largest_of_window(const Values& x, const ImageExtents& e, std::int64_t kernel, std::int64_t plane, std::int64_t i,
                         std::int64_t j, Pool twist) {
   Found best;
   const auto cell = [&](std::int64_t r, std::int64_t s) {
@@ -190,7 +166,7 @@ Found largest_of_window(const Values& x, const Extents& e, std::int64_t kernel, 
 
 Kernel pool(Pool twist) {
   const auto forward = [twist](const Call& call) {
-    const Extents e(call, "y");
+    const ImageExtents e(call, "y");
     const Values x = call.in("x");
     Values y;
     for_outputs(e, e.c, [&](auto image, auto c, auto i, auto j, std::size_t) {
@@ -199,7 +175,7 @@ Kernel pool(Pool twist) {
     call.out("y", y);
   };
   const auto backward = [twist](const Call& call) {
-    const Extents e(call, "dy");
+    const ImageExtents e(call, "dy");
     const Values x = call.in("x"), g = call.in("dy");
     const std::int64_t kernel = call.integer("kernel");
     Values dx(x.size());
