@@ -39,8 +39,9 @@ std::int64_t tile_of_16_in_parts(const Settings& settings, const PanelView& a, c
 HWY_PUSH_ATTRIBUTES("avx512f,avx512vl,avx512dq,avx512bw")
 namespace sixteen {
 constexpr int kLanes = 16;
+constexpr __mmask16 kAll = 0xffff;  // of the form without a mask gcc 12 says that it reads what is not set
 #define AMPCHECK_TO_FLOATS_TOWARD_ZERO(x) \
-  bits_as<Floats>(_mm512_cvt_roundepi32_ps(bits_as<__m512i>(x), _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC))
+  bits_as<Floats>(_mm512_maskz_cvt_roundepi32_ps(kAll, bits_as<__m512i>(x), _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC))
 #include "src/tensor_core/tile_lanes.h"
 #undef AMPCHECK_TO_FLOATS_TOWARD_ZERO
 }  // namespace sixteen
