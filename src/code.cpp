@@ -228,6 +228,17 @@ constexpr CodeText kTexts[] = {
      "  case    'writes_later(x=fp32[5,7],seed=1)'\n"
      "  where   35 of 35 elements\n"
      "  cause   what it wrote changes after the call has returned: work of its own still runs then"},
+    {Code::ac412, "AC412", Verdict::structural, "replaces functions that others call",
+     "`ampcheck verify` compares the functions of Python, numpy, torch and ampcheck before and after the solution is "
+     "loaded\n"
+     "and called. One of them is another one now: a timer, a comparison such as torch.allclose, an op. What the solution "
+     "computes\n"
+     "may be right; what anybody measures of it afterwards is not.",
+     "Compute the result, and leave other modules as they are.", nullptr,
+     "WRONG  STRUCTURAL AC412\n"
+     "  cause   the solution replaces torch.allclose, time.perf_counter as it is loaded: whoever calls it afterwards "
+     "gets the\n"
+     "          solution's own"},
     {Code::ac501, "AC501", Verdict::crash, "the kernel threw or crashed", "The call did not return normally.",
      "Replay the case under a debugger, with --isolation none.", nullptr,
      "CRASH  AC501  segfault call                                           the kernel threw or crashed\n"

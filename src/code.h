@@ -63,6 +63,7 @@ enum class Code : std::uint8_t {
   ac409,
   ac410,
   ac411,
+  ac412,
   ac501,
   ac502,
   ac601,

@@ -17,6 +17,7 @@ import torch
 from ._check import ExampleError
 from ._core import EnvironmentError, UsageError
 from ._kernel import running
+from ._replaced import Functions, ReplacedError, words
 
 #: What torch's load and load_inline say where they cannot build.
 _MISSING = re.compile("CUDA_HOME|nvcc|[Nn]inja|NVIDIA driver|CUDA driver")
@@ -65,10 +66,15 @@ def load(path: str) -> ModuleType:
 
 
 def load_solution(path: str) -> ModuleType:
-    """The same; one that cannot be loaded is wrong, as one that raises at the first call."""
+    """The same; one that cannot be loaded is wrong, as one that raises at the first call. Raises ReplacedError if it replaces
+    functions that others call."""
+    functions = Functions()
     try:
         with running:
-            return load(path)
+            module = load(path)
+        if replaced := functions.restored():
+            raise ReplacedError(words(replaced, "as it is loaded"))
+        return module
     except LoadError as error:
         if missing := _MISSING.search(str(error)):
             raise EnvironmentError(f"[verify] got '{os.path.basename(path)}', which builds kernels as it is loaded and finds "

@@ -103,6 +103,8 @@ class Report:
         self.inputs = inputs
         #: Findings that `verify` took out again.
         self.excused = 0
+        #: Of `verify`: at how many shapes the solution ran the torch operations of the reference (_same_ops.py).
+        self.reference_ops: dict[str, Any] | None = None
         self.findings: list[Finding] = [_finding(one, inputs) for one in core.findings]
 
     @property

@@ -16,6 +16,7 @@ from typing import Any
 from . import _check, _sandbox
 from ._core import EnvironmentError, UsageError
 from ._describe import Plan
+from ._replaced import Functions, ReplacedError, words
 from ._report import Finding, Report
 
 _HINTS = {
@@ -29,6 +30,7 @@ _HINTS = {
     "AC404": "the result depends on what was there before: initialise it, and keep nothing from call to call",
     "AC410": "keep no result from call to call: neither by shape, nor by address, nor by a part of the data",
     "AC411": "wait for threads and streams before you return",
+    "AC412": "compute the result, and leave the functions of Python, torch and numpy as they are",
     "AC501": "the kernel fails at extents that the reference takes",
     "AC502": "a loop does not end, or the work grows faster than the extents",
 }
@@ -128,6 +130,8 @@ def judge(problem: Any, args: argparse.Namespace, seed: int) -> list[Report]:
     wanted = _check.Wanted(regimes=args.regimes, seed=1 + seed % (2**31), budget_s=args.budget, jobs=args.jobs)
     reports = [_check.run_plan(plan, asked, wanted)]
     _excuse(reports[0], plan, asked, problem.reference, same_bits=args.rounding != "mathematics")
+    if not reports[0].findings:
+        _look_for_torch(reports[0], asked, problem)
     if problem.real is not None and not reports[0].findings:
         asked.notes.append("one case is the workload's own tensors")
         reports.append(_check.run_plan(plan, asked, dataclasses.replace(wanted, inputs=problem.real, regimes="standard")))
@@ -142,18 +146,33 @@ def _limit_batches(trace: Any, images: list[Any], most: int) -> None:
             trace.limits[symbols[0]] = dataclasses.replace(limit, most=max(limit.least, min(limit.most or most, most)))
 
 
+def _called(f: Any, asked: _check.Request, inputs: dict[str, Any]) -> list[Any]:
+    from ._kernel import Call
+
+    with asked.frame.quiet():
+        return Call(f, asked.slots, False, [])([inputs[tensor.name] for tensor in asked.tensors], [])
+
+
+def _look_for_torch(report: Report, asked: _check.Request, problem: Any) -> None:
+    """What a passing solution computes with."""
+    from ._same_ops import reference_ops, words
+
+    found = reference_ops(report, lambda inputs: _called(problem.solution, asked, inputs),
+                          lambda inputs: _called(problem.reference, asked, inputs))
+    report.reference_ops = found
+    if found is not None and (note := words(found)):
+        report.notes.append(note)
+
+
 def _excuse(report: Report, plan: Plan, asked: _check.Request, reference: Any, same_bits: bool) -> None:
     """Takes out of the findings what the reference does, too, at the same inputs: it raises at extents that neither takes, or
     its own results, as torch computes them, have the same bits (same_bits). Ends at the first finding that is the
     solution's own."""
     import torch
 
-    from ._kernel import Call
-
     def results(f: Any, found: Finding) -> list[Any]:
-        inputs = report.inputs(found.case)
-        with torch.no_grad(), asked.frame.quiet():
-            return Call(f, asked.slots, False, [])([inputs[tensor.name] for tensor in asked.tensors], [])
+        with torch.no_grad():
+            return _called(f, asked, report.inputs(found.case))
 
     def raises(found: Finding) -> bool:
         try:
@@ -259,6 +278,7 @@ def result_of(reports: list[Report], seed: int, seconds: float) -> dict[str, Any
             "cause": (first.cause or first.note) if first else "", "hint": _HINTS.get(first.code, "") if first else "",
             "counterexample": counterexample(report), "cases": totals["cases"], "failed": totals["failed"] - reports[0].excused,
             "elements": totals["elements"], "blind": totals["blind"], "power": _power(reports[0]),
+            "reference_ops": reports[0].reference_ops,
             "seconds": round(seconds, 3), "seed": str(seed),
             "formula": report.formula, "notes": report.notes}
 
@@ -267,7 +287,7 @@ def failed_at_once(error: Exception, seed: int, seconds: float, kind: str = "CRA
     """A solution that raises, or returns something else, at the first call; or that does not return."""
     return {"schema": "ampcheck.verify/1", "verdict": "wrong", "class": kind, "code": code, "cause": str(error),
             "hint": _HINTS[code], "counterexample": None, "cases": 0, "failed": 0, "elements": 0, "blind": 0,
-            "power": None, "seconds": round(seconds, 3), "seed": str(seed), "formula": "", "notes": []}
+            "power": None, "reference_ops": None, "seconds": round(seconds, 3), "seed": str(seed), "formula": "", "notes": []}
 
 
 def not_finished(limit: float, seed: int, seconds: float) -> dict[str, Any]:
@@ -311,13 +331,18 @@ def _verified(args: argparse.Namespace, seed: int) -> tuple[int, dict[str, Any]]
 
         try:
             problem = read(args.problem, args.solution, seed, args.workload, args.free)
+            functions = Functions()
             reports = judge(problem, args, seed)
         except _check.ExampleError as error:
             return 1, failed_at_once(error, seed, time.monotonic() - start)
+        if (replaced := functions.restored()) and not reports[-1].findings:
+            raise ReplacedError(words(replaced, "when it is called"))
         result = result_of(reports, seed, time.monotonic() - start)
         if args.sandboxed:
             result["notes"] = [*result["notes"], "in a sandbox: no network, and no files but those of the problem"]
         return 0 if _passed(reports[-1]) else 1 if reports[-1].findings else 4 if not result["elements"] else 5, result
+    except ReplacedError as error:
+        return 1, failed_at_once(error, seed, time.monotonic() - start, "STRUCTURAL", "AC412")
     except UsageError as error:
         return 2, {"error": str(error)}
     except (EnvironmentError, ImportError, OSError) as error:
