@@ -42,12 +42,32 @@ bool spikes(const std::vector<StepResult>& steps) {
   return false;
 }
 
-/// No loss ever is three times the first.
+bool above(const std::vector<double>& losses, double loss) { return !(loss <= 3 * std::fabs(losses.front())); }
+
+/// The first step with a loss three times the first, or not finite; -1: none.
+int first_above(const std::vector<double>& losses) {
+  const auto first = std::find_if(losses.begin(), losses.end(), [&](double loss) { return above(losses, loss); });
+  return first == losses.end() ? -1 : static_cast<int>(first - losses.begin());
+}
+
+/// From then on most losses are no higher than that, and all are finite.
+bool come_back(const std::vector<double>& losses, int at) {
+  const auto from = losses.begin() + at;
+  return std::all_of(from, losses.end(), [](double loss) { return std::isfinite(loss); }) &&
+         2 * std::count_if(from, losses.end(), [&](double loss) { return above(losses, loss); }) <= losses.end() - from;
+}
+
+std::vector<double> losses_of(const std::vector<StepResult>& steps, bool fp64) {
+  std::vector<double> out;
+  for (const StepResult& s : steps) out.push_back(fp64 ? s.fp64_loss.value_or(NAN) : s.loss);
+  return out;
+}
+
 bool calm(const Course& course) {
-  return course.refused.empty() && !course.steps.empty() &&
-         std::all_of(course.steps.begin(), course.steps.end(), [&](const StepResult& s) {
-           return std::isfinite(s.loss) && s.loss <= 3 * std::fabs(course.steps.front().loss);
-         });
+  if (!course.refused.empty() || course.steps.empty()) return false;
+  const std::vector<double> losses = losses_of(course.steps, false);
+  const int at = first_above(losses);
+  return at < 0 || come_back(losses, at);
 }
 
 /// The largest rate by tenths with which no loss grows.
@@ -71,20 +91,17 @@ void find_rate(Scene& scene, Finding& f) {
 void ask_model(Scene& scene) {
   const std::vector<StepResult>& steps = scene.seen.steps;
   if (steps.empty() || !steps.front().fp64_loss) return;
-  const double began = *steps.front().fp64_loss;
-  double most = began;
-  int at = -1;
-  for (const StepResult& s : steps) {
-    if (!std::isfinite(*s.fp64_loss) || *s.fp64_loss > most) most = *s.fp64_loss;
-    if (at < 0 && (!std::isfinite(*s.fp64_loss) || *s.fp64_loss > 3 * std::fabs(began))) at = s.step;
-  }
-  if (at < 0) return;  // the fp64 run is well
+  const bool lags = adaptive(scene.options()) && spikes(steps);
+  const std::vector<double> losses = losses_of(steps, true);
+  const double began = losses.front();
+  const int at = first_above(losses);
+  if (at < 0 || (come_back(losses, at) && !lags)) return;  // the fp64 run is well
   Finding f{.cause = Cause::not_numerics, .weight = Weight::decided, .precursor = at, .step = at};
   f.speaks_for.push_back(fmt::format("E7: the loss of the fp64 run goes from {:.4g} to {:.4g} at {}", began,
                                      *steps[static_cast<std::size_t>(at)].fp64_loss, step_text(at)));
   scene.lab.note("E7", "the whole run in fp64", "diverges too");
   const std::vector<double> logits = logits_of(scene.seen);
-  if (adaptive(scene.options()) && spikes(steps)) {
+  if (lags) {
     f.cause = Cause::second_moment_lag;
     f.speaks_for.push_back("the loss had come down before: the second moment is behind the gradients");
     f.not_tried = "beta2 is no option of this run";

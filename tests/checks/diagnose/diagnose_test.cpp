@@ -47,7 +47,9 @@ INSTANTIATE_TEST_SUITE_P(Causes, Planted,
                                            "truncated_layer", "stale_amax", "dropout_again", "recomputed_in_fp32",
                                            "inference_in_bf16", "fp8_stale", "fp8_history_of_one", "fp8_e4m3_gradients",
                                            "fp8_times_scale", "amax_in_registers", "amax_in_registers_fp16",
-                                           "compared_in_registers", "compared_in_registers_bf16", "one_fused_kernel"));
+                                           "compared_in_registers", "compared_in_registers_bf16", "one_fused_kernel",
+                                           "deep_amax_kept", "image_amax_kept", "sequence_compared_kept",
+                                           "deep_one_kernel", "image_one_kernel"));
 
 class Control : public ::testing::TestWithParam<const char*> {};
 TEST_P(Control, IsNoFaultOfPrecision) {
@@ -62,7 +64,8 @@ INSTANTIATE_TEST_SUITE_P(Runs, Control,
                                            "healthy_recomputed", "healthy_dropout", "healthy_inference",
                                            "healthy_fp8_delayed", "healthy_fp8_current", "healthy_amax_stored",
                                            "healthy_amax_stored_fp16", "healthy_amax_fused", "healthy_amax_fused_bf16",
-                                           "healthy_amax_emulated", "healthy_amax_one_kernel"));
+                                           "healthy_amax_emulated", "healthy_amax_one_kernel", "well_deep_amax",
+                                           "well_image_amax", "well_sequence_amax", "well_deep_one_kernel"));
 
 TEST(Diagnose, OverflowIsSeenBeforeItHappens) {
   const Subject subject = planted("layer_overflows").make();
