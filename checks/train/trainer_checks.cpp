@@ -29,13 +29,22 @@ std::string place_of(const LiveFinding& found, const CheckResult& check) {
   return found.call + (found.layer.empty() ? "" : " (" + found.layer + ")") + " " + check.name();
 }
 
+/// The likely cause; where none is known, how many elements are wrong and the worst of them.
+std::string words_of(const CheckResult& check) {
+  if (!check.cause.empty()) return check.cause;
+  std::string out = fmt::format("{} of {} elements", check.failed, check.compared);
+  if (!check.worst.empty())
+    out += fmt::format(", the worst is {:.6g}, want {:.6g}", check.worst.front().got, check.worst.front().want);
+  return out;
+}
+
 RunFinding finding_of(const LiveFinding& found) {
   RunFinding out{RunCode::op, found.step, found.call, "", ""};
   const CheckResult* const check = deciding_check(found.result);
   if (check == nullptr) return out;
   out.where = place_of(found, *check);
   out.what = fmt::format("{} {} {}: {}", name(found.result.verdict), ampcheck::text_of(check->code).name,
-                         ampcheck::text_of(check->code).title, check->cause);
+                         ampcheck::text_of(check->code).title, words_of(*check));
   return out;
 }
 

@@ -75,6 +75,24 @@ TEST(RunVerdict, AWrongOpIsNamedAtTheTensorsThatItMet) {
   EXPECT_EQ(found.front().step, 0);
 }
 
+/// Numbers that follow no rule have no likely cause: the finding says how many they are, and the worst.
+TEST(RunVerdict, AWrongOpWithoutAKnownCauseIsDescribedByItsNumbers) {
+  OpDef odd = *find_op("linear");
+  const kernels::Kernel right = odd.kernel;
+  odd.kernel.backward = [right](const kernels::KernelCall& call) {
+    right.backward(call);
+    std::vector<double> dw = to_doubles(call.at("dweight"));
+    for (std::size_t i = 0; i < dw.size(); ++i) dw[i] *= 1 + 0.01 * static_cast<double>(i * i * 7919 % 13);
+    from_doubles(dw, call.at("dweight"));
+  };
+  TrainOptions o = checked("mlp", Dtype::fp16);
+  o.kernels_of["linear"] = &odd;
+  const std::vector<RunFinding> found = findings_of(o, 1);
+  ASSERT_TRUE(has(found, RunCode::op)) << text(found);
+  EXPECT_TRUE(contains(found.front().what, " elements, the worst is ")) << text(found);
+  EXPECT_TRUE(contains(found.front().what, ", want ")) << text(found);
+}
+
 TEST(RunVerdict, HealthyStepsOfAllOptimizersAreWithinTheirRule) {
   for (const char* optimizer : {"sgd", "adam", "adamw", "adagrad", "rmsprop"})
     for (const bool fused : {false, true}) {
