@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "checks/diagnose/scene.h"
+#include "checks/train/loss_course.h"
 
 namespace ampcheck::checks::diagnose {
 
@@ -42,21 +43,6 @@ bool spikes(const std::vector<StepResult>& steps) {
   return false;
 }
 
-bool above(const std::vector<double>& losses, double loss) { return !(loss <= 3 * std::fabs(losses.front())); }
-
-/// The first step with a loss three times the first, or not finite; -1: none.
-int first_above(const std::vector<double>& losses) {
-  const auto first = std::find_if(losses.begin(), losses.end(), [&](double loss) { return above(losses, loss); });
-  return first == losses.end() ? -1 : static_cast<int>(first - losses.begin());
-}
-
-/// From then on most losses are no higher than that, and all are finite.
-bool come_back(const std::vector<double>& losses, int at) {
-  const auto from = losses.begin() + at;
-  return std::all_of(from, losses.end(), [](double loss) { return std::isfinite(loss); }) &&
-         2 * std::count_if(from, losses.end(), [&](double loss) { return above(losses, loss); }) <= losses.end() - from;
-}
-
 std::vector<double> losses_of(const std::vector<StepResult>& steps, bool fp64) {
   std::vector<double> out;
   for (const StepResult& s : steps) out.push_back(fp64 ? s.fp64_loss.value_or(NAN) : s.loss);
@@ -64,10 +50,7 @@ std::vector<double> losses_of(const std::vector<StepResult>& steps, bool fp64) {
 }
 
 bool calm(const Course& course) {
-  if (!course.refused.empty() || course.steps.empty()) return false;
-  const std::vector<double> losses = losses_of(course.steps, false);
-  const int at = first_above(losses);
-  return at < 0 || come_back(losses, at);
+  return course.refused.empty() && !course.steps.empty() && leaves(losses_of(course.steps, false)) < 0;
 }
 
 /// The largest rate by tenths with which no loss grows.

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "checks/train/fp8_check.h"
+#include "checks/train/loss_course.h"
 #include "checks/train/trainer.h"
 
 namespace ampcheck::checks::train {
@@ -158,9 +159,8 @@ void Trainer::count_progress(const StepResult& result) {
   if (!result.optimizers.empty() && progress_.optimizers.empty())
     for (std::size_t k = 0; k < options_.rule.optimizers(); ++k)
       progress_.optimizers.push_back(optimizer_text(options_.rule, k));
-  progress_.finite += std::isfinite(result.loss);
-  progress_.fp64_steps += result.fp64_loss.has_value();
-  progress_.fp64_finite += result.fp64_loss && std::isfinite(*result.fp64_loss);
+  progress_.losses.push_back(result.loss);
+  if (result.fp64_loss) progress_.fp64_losses.push_back(*result.fp64_loss);
   progress_.norms |= !result.norms.empty();
   progress_.parameters.resize(parameters_.all().size());
   std::vector<double> fp64;
@@ -212,7 +212,10 @@ std::vector<RunFinding> Progress::findings() const {
     out.push_back({code, steps - 1, where, what});
   };
   if (steps == 0) return out;
-  if (finite == 0 && fp64_steps == steps && fp64_finite == 0) {
+  const auto finite = [](double loss) { return std::isfinite(loss); };
+  const bool beside_fp64 = std::ssize(fp64_losses) == steps;
+  if (beside_fp64 && std::none_of(losses.begin(), losses.end(), finite) &&
+      std::none_of(fp64_losses.begin(), fp64_losses.end(), finite)) {
     add(RunCode::not_finite, "",
         fmt::format("none of {} losses is finite, here and in fp64: precision is not why", steps));
     return out;
@@ -221,13 +224,17 @@ std::vector<RunFinding> Progress::findings() const {
     add(RunCode::all_skipped, "", fmt::format("{} of {} steps were skipped: nothing was trained", skipped, steps));
     return out;
   }
+  if (beside_fp64 && leaves(losses) >= 0 && leaves(fp64_losses) >= 0)
+    out.push_back({RunCode::not_finite, leaves(fp64_losses), "",
+                   fmt::format("it began at {:.4g} and ends at {:.4g}, in fp64 at {:.4g}: precision is not why",
+                               losses.front(), losses.back(), fp64_losses.back())});
   add_idle_optimizers(*this, out);
   const auto none = [&](const auto& of) { return std::none_of(parameters.begin(), parameters.end(), of); };
-  const bool fp64_has = fp64_steps == 0 || !none([](const OfParameter& p) { return p.fp64_gradient; });
+  const bool fp64_has = fp64_losses.empty() || !none([](const OfParameter& p) { return p.fp64_gradient; });
   if (norms && none([](const OfParameter& p) { return p.gradient; })) {
     add(RunCode::no_gradient, "",
         fp64_has ? fmt::format("every gradient of {} steps was zero{}", steps,
-                               fp64_steps > 0 ? "; in fp64 they are not" : "")
+                               !fp64_losses.empty() ? "; in fp64 they are not" : "")
                  : fmt::format("every gradient of {} steps was zero, in fp64 too", steps));
     return out;
   }

@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 
 #include <nlohmann/json.hpp>
 
 #include "checks/audit/train_audit.h"
 #include "checks/define/op_def.h"
+#include "checks/train/loss_course.h"
 #include "checks/train/trainer.h"
 #include "tests/support/paths.h"
 #include "tests/support/run_program.h"
@@ -222,6 +224,22 @@ TEST(RunVerdict, RunsThatDidNothingAreNoPass) {
   EXPECT_TRUE(has(still.findings(), RunCode::one_not_moved));
   still.parameters[1].moved = 1;
   EXPECT_EQ(text(still.findings()), "");
+}
+
+/// fp64 goes the same way: no pass, and precision is not why. A hump that the run comes down from is none.
+TEST(RunVerdict, ALossThatGrowsInFp64TooIsNoPass) {
+  TrainOptions o = checked("mlp", Dtype::bf16);
+  o.shadows.carried = true;
+  o.spread_seeds = 5;
+  o.rule.optimizer = {.name = "sgd", .lr = 1000, .momentum = 0.9};
+  const std::vector<RunFinding> grows = findings_of(o, 4);
+  ASSERT_TRUE(has(grows, RunCode::not_finite)) << text(grows);
+  EXPECT_TRUE(contains(grows.back().what, "precision is not why")) << text(grows);
+  o.rule.optimizer.lr = 0.05;
+  EXPECT_FALSE(has(findings_of(o, 12), RunCode::not_finite));
+  EXPECT_EQ(leaves(std::vector<double>{0.3, 0.7, 1.3, 0.9, 0.4, 0.3, 0.3}), -1);
+  EXPECT_EQ(leaves(std::vector<double>{0.3, 0.7, 1.3, 1.9, 0.4, 2.3}), 2);
+  EXPECT_EQ(leaves(std::vector<double>{0.3, 0.7, NAN, 0.3, 0.3, 0.3}), 2);
 }
 
 TEST(RunVerdict, TheTensorsOfAWrongCallAreJudgedAgainByCheck) {
