@@ -434,9 +434,43 @@ std::vector<PlantedRun> unseen_boundaries() {
   };
 }
 
+/// An op of the zoo with a wrong kernel, on the way.
+Middle zoo_op(const char* op) {
+  return [op](Tape& t, Var h) { return models::unary(t, op, h); };
+}
+
+std::vector<PlantedRun> unseen_kernels() {
+  const auto planted = [](const char* name, const char* what, const char* op, auto make) {
+    return PlantedRun{name, Cause::wrong_kernel, what, {std::string(op) + "_1"}, -1, make};
+  };
+  const auto well = [](const char* name, const char* what, auto make) {
+    return PlantedRun{name, Cause::none, what, {}, -1, make};
+  };
+  const OptimizerChoice adamw{.name = "adamw", .lr = 0.002}, rmsprop{.name = "rmsprop", .lr = 0.002};
+  return {
+      planted("deep_slope", "a slope without its product term", "silu.slope_of_product_missing",
+              [=] { return run_of(deep_net(zoo_op("silu.slope_of_product_missing")), Dtype::fp16, 51, adamw); }),
+      planted("deep_density", "a slope without its density", "gelu.density_missing",
+              [=] { return run_of(deep_net(zoo_op("gelu.density_missing")), Dtype::bf16, 52, adamw); }),
+      planted("image_square", "x^2 where the formula has x^3", "gelu_tanh.square_for_cube",
+              [] { return run_of(image_net(zoo_op("gelu_tanh.square_for_cube")), Dtype::bf16, 53); }),
+      planted("sequence_slope", "1 - y in place of 1 - y^2", "tanh.slope_unsquared",
+              [=] { return run_of(sequence_net(zoo_op("tanh.slope_unsquared")), Dtype::fp16, 54, rmsprop); }),
+      planted("sequence_hard", "lines in place of a sigmoid", "sigmoid.hard",
+              [] { return run_of(sequence_net(zoo_op("sigmoid.hard")), Dtype::bf16, 55); }),
+      well("well_deep_by_exp", "another algebra of silu",
+           [=] { return run_of(deep_net(zoo_op("silu.by_exp")), Dtype::bf16, 56, adamw); }),
+      well("well_image_erfc", "another algebra of gelu",
+           [] { return run_of(image_net(zoo_op("gelu.erfc")), Dtype::fp16, 57); }),
+      well("well_sequence_double", "tanh in double",
+           [=] { return run_of(sequence_net(zoo_op("tanh.double")), Dtype::fp16, 58, rmsprop); }),
+  };
+}
+
 std::vector<PlantedRun> unseen_faults() {
   std::vector<PlantedRun> out;
-  for (const auto part : {unseen_faults_1, unseen_faults_2, unseen_faults_3, unseen_faults_4, unseen_boundaries}) {
+  for (const auto part :
+       {unseen_faults_1, unseen_faults_2, unseen_faults_3, unseen_faults_4, unseen_boundaries, unseen_kernels}) {
     std::vector<PlantedRun> more = part();
     std::move(more.begin(), more.end(), std::back_inserter(out));
   }

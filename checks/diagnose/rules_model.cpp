@@ -101,7 +101,8 @@ void ask_model(Scene& scene) {
   if (const int first = scene.symptoms.first(); first < 0 || at <= first + 1) {
     // What overflows in a run that leaves every bound in fp64 too follows from that.
     for (Finding& other : scene.findings)
-      if (info(other.cause).kind != CauseClass::machine && info(other.cause).kind != CauseClass::state) {
+      if (const CauseClass kind = info(other.cause).kind;
+          kind != CauseClass::machine && kind != CauseClass::state && kind != CauseClass::kernel) {
         other.weight = Weight::possible;
         other.speaks_against.push_back("E7: the run in fp64 diverges too");
       }

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "checks/train/fp8_check.h"
+#include "checks/train/live_finding.h"
 #include "checks/train/loss_course.h"
 #include "checks/train/trainer.h"
 
@@ -39,16 +40,6 @@ std::string words_of(const CheckResult& check) {
   return out;
 }
 
-RunFinding finding_of(const LiveFinding& found) {
-  RunFinding out{RunCode::op, found.step, found.call, "", ""};
-  const CheckResult* const check = deciding_check(found.result);
-  if (check == nullptr) return out;
-  out.where = place_of(found, *check);
-  out.what = fmt::format("{} {} {}: {}", name(found.result.verdict), ampcheck::text_of(check->code).name,
-                         ampcheck::text_of(check->code).title, words_of(*check));
-  return out;
-}
-
 double norm_of(const Tensor& tensor) {
   double sum = 0;
   for (const double x : to_doubles(tensor.view())) sum += x * x;
@@ -69,6 +60,16 @@ bool gradients_vanish(const Watch* watch, Dtype dtype) {
 }
 
 }  // namespace
+
+RunFinding finding_of(const LiveFinding& found) {
+  RunFinding out{RunCode::op, found.step, found.call, "", ""};
+  const CheckResult* const check = deciding_check(found.result);
+  if (check == nullptr) return out;
+  out.where = place_of(found, *check);
+  out.what = fmt::format("{} {} {}: {}", name(found.result.verdict), ampcheck::text_of(check->code).name,
+                         ampcheck::text_of(check->code).title, words_of(*check));
+  return out;
+}
 
 void Trainer::begin_checks() {
   if (!step_check_) return;

@@ -49,7 +49,9 @@ INSTANTIATE_TEST_SUITE_P(Causes, Planted,
                                            "fp8_times_scale", "amax_in_registers", "amax_in_registers_fp16",
                                            "compared_in_registers", "compared_in_registers_bf16", "one_fused_kernel",
                                            "deep_amax_kept", "image_amax_kept", "sequence_compared_kept",
-                                           "deep_one_kernel", "image_one_kernel"));
+                                           "deep_one_kernel", "image_one_kernel", "no_dot_term", "no_factor",
+                                           "guided_relu", "rounded_exponent", "deep_slope", "deep_density",
+                                           "image_square", "sequence_slope", "sequence_hard"));
 
 class Control : public ::testing::TestWithParam<const char*> {};
 TEST_P(Control, IsNoFaultOfPrecision) {
@@ -65,7 +67,8 @@ INSTANTIATE_TEST_SUITE_P(Runs, Control,
                                            "healthy_fp8_delayed", "healthy_fp8_current", "healthy_amax_stored",
                                            "healthy_amax_stored_fp16", "healthy_amax_fused", "healthy_amax_fused_bf16",
                                            "healthy_amax_emulated", "healthy_amax_one_kernel", "well_deep_amax",
-                                           "well_image_amax", "well_sequence_amax", "well_deep_one_kernel"));
+                                           "well_image_amax", "well_sequence_amax", "well_deep_one_kernel",
+                                           "well_deep_by_exp", "well_image_erfc", "well_sequence_double"));
 
 TEST(Diagnose, OverflowIsSeenBeforeItHappens) {
   const Subject subject = planted("layer_overflows").make();
@@ -96,6 +99,12 @@ TEST(Diagnose, OnlyComparedNumbersThatWereComputedAreAnEquality) {
   EXPECT_TRUE(compares_inputs(models::op_of_call("share_inside_stored")));
   for (const char* op : {"relu", "max", "max_pool2d", "cross_entropy"})
     EXPECT_FALSE(compares_inputs(*find_op(op))) << op;
+}
+
+TEST(Diagnose, OnlyOpsThatAddUpHaveASumInTooFewBits) {
+  for (const char* op : {"softmax", "linear", "conv2d", "mean", "layer_norm"})
+    EXPECT_TRUE(sums_inputs(*find_op(op))) << op;
+  for (const char* op : {"sigmoid", "relu", "mul", "gelu"}) EXPECT_FALSE(sums_inputs(*find_op(op))) << op;
 }
 
 /// Whatever is advised was tried, or it says that it was not.
