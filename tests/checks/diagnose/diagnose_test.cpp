@@ -127,6 +127,18 @@ TEST(Diagnose, AdviceIsTriedOrSaysThatItWasNot) {
   EXPECT_EQ(said("rate_too_large"), "tried: the run is well with it");
 }
 
+/// Where fp32 was tried and did not help, the line does not say fp32; where it was not tried or helped, it may.
+TEST(Diagnose, WhatDidNotHelpIsNotAdvised) {
+  const Report squares = diagnose_run(planted("fp16_squares").make());
+  ASSERT_FALSE(squares.findings.empty());
+  EXPECT_FALSE(squares.smallest.known);
+  EXPECT_TRUE(testing::contains(squares.findings.front().paste, "a right kernel for norm_b_1"))
+      << squares.findings.front().paste;
+  const Report sum = diagnose_run(planted("fp16_sum").make());
+  EXPECT_EQ(sum.smallest.ops, Ops{"dense_1"});
+  EXPECT_TRUE(testing::contains(sum.findings.front().paste, "autocast")) << sum.findings.front().paste;
+}
+
 /// Where torch's first scale is too small by far, the scale is looked for further up.
 TEST(Diagnose, TheScaleIsLookedForAboveTorchsFirst) {
   Subject subject = planted("no_scaler").make();
