@@ -258,6 +258,14 @@ TEST(RunVerdict, TheTensorsOfAWrongCallAreJudgedAgainByCheck) {
   EXPECT_TRUE(contains(check.out, "backward dx")) << check.out;
 }
 
+/// A kernel that takes fp8 alone is in no net of 16 bits, and so neither found nor an alarm.
+TEST(RunVerdict, TheAuditPlantsWhatTakesTheNetsTypesAlone) {
+  EXPECT_TRUE(train_audit::audit({.patterns = {"mul.product_in_fp16"}}).empty());
+  const std::vector<train_audit::Trial> trials = train_audit::audit({.patterns = {"rms_norm.normal_term_missing"}});
+  ASSERT_FALSE(trials.empty());
+  for (const train_audit::Trial& t : trials) EXPECT_TRUE(t.found && t.named) << t.net << " " << t.what;
+}
+
 TEST(RunVerdict, ASampleOfTheAuditMeetsItsGoals) {
   const std::vector<train_audit::Trial> trials = train_audit::audit({.quick = true});
   const train_audit::Score kernels = score(trials, train_audit::Part::kernel),
