@@ -205,6 +205,22 @@ void add_idle_optimizers(const Progress& p, std::vector<RunFinding>& out) {
                      fmt::format("it skipped {0} of {0} steps: its parameters were not trained", p.steps)});
 }
 
+bool is_beside_fp64(const Progress& p) { return std::ssize(p.fp64_losses) == p.steps; }
+
+bool none_finite(const Progress& p) {
+  const auto none = [](const std::vector<double>& losses) {
+    return std::none_of(losses.begin(), losses.end(), [](double loss) { return std::isfinite(loss); });
+  };
+  return is_beside_fp64(p) && none(p.losses) && none(p.fp64_losses);
+}
+
+void add_growth(const Progress& p, std::vector<RunFinding>& out) {
+  if (!is_beside_fp64(p) || leaves(p.losses) < 0 || leaves(p.fp64_losses) < 0) return;
+  out.push_back({RunCode::not_finite, leaves(p.fp64_losses), "",
+                 fmt::format("it began at {:.4g} and ends at {:.4g}, in fp64 at {:.4g}: precision is not why",
+                             p.losses.front(), p.losses.back(), p.fp64_losses.back())});
+}
+
 }  // namespace
 
 std::vector<RunFinding> Progress::findings() const {
@@ -213,10 +229,7 @@ std::vector<RunFinding> Progress::findings() const {
     out.push_back({code, steps - 1, where, what});
   };
   if (steps == 0) return out;
-  const auto finite = [](double loss) { return std::isfinite(loss); };
-  const bool beside_fp64 = std::ssize(fp64_losses) == steps;
-  if (beside_fp64 && std::none_of(losses.begin(), losses.end(), finite) &&
-      std::none_of(fp64_losses.begin(), fp64_losses.end(), finite)) {
+  if (none_finite(*this)) {
     add(RunCode::not_finite, "",
         fmt::format("none of {} losses is finite, here and in fp64: precision is not why", steps));
     return out;
@@ -225,10 +238,7 @@ std::vector<RunFinding> Progress::findings() const {
     add(RunCode::all_skipped, "", fmt::format("{} of {} steps were skipped: nothing was trained", skipped, steps));
     return out;
   }
-  if (beside_fp64 && leaves(losses) >= 0 && leaves(fp64_losses) >= 0)
-    out.push_back({RunCode::not_finite, leaves(fp64_losses), "",
-                   fmt::format("it began at {:.4g} and ends at {:.4g}, in fp64 at {:.4g}: precision is not why",
-                               losses.front(), losses.back(), fp64_losses.back())});
+  add_growth(*this, out);
   add_idle_optimizers(*this, out);
   const auto none = [&](const auto& of) { return std::none_of(parameters.begin(), parameters.end(), of); };
   const bool fp64_has = fp64_losses.empty() || !none([](const OfParameter& p) { return p.fp64_gradient; });

@@ -101,6 +101,12 @@ std::string head_line(const Trainer& trainer, const Diagnosis& d, const std::vec
                      loss_decimal(last.loss), loss_decimal(*last.fp64_loss), apart, allowed_text(trainer, most));
 }
 
+std::string head_text(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps,
+                      const Style& style) {
+  const bool well = !d.left_at && d.findings.empty();
+  return fmt::format("\n{}{}{}\n", well ? style.green : style.red, head_line(trainer, d, steps), style.reset);
+}
+
 /// What is wrong, beside the distance of the losses.
 std::string findings_text(const Trainer& trainer, const Diagnosis& d, const std::vector<std::string>& saved_cases,
                           const Style& style) {
@@ -272,8 +278,7 @@ Lines skip_lines(const Trainer& trainer, const Diagnosis& d, const std::vector<S
 std::string train_summary(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps,
                           const Advice& advice, const std::vector<std::string>& saved_cases, const Style& style) {
   std::string out = findings_text(trainer, d, saved_cases, style);
-  out += fmt::format("\n{}{}{}\n", d.left_at || !d.findings.empty() ? style.red : style.green,
-                     head_line(trainer, d, steps), style.reset);
+  out += head_text(trainer, d, steps, style);
   const std::size_t begin = out.size();
   const auto line = [&](const char* word, const std::string& text) { out += fmt::format("  {:<8}{}\n", word, text); };
   if (d.producer)
