@@ -186,6 +186,17 @@ Trial run_specimen(const zoo::Specimen& specimen, Dtype dtype, const Place& plac
   return out;
 }
 
+/// Whether a net in that type can have it in the place of the op: kernels of fp8 alone cannot.
+bool takes_its_place(const zoo::Specimen& specimen, Dtype dtype) {
+  const auto& types = specimen.op.signature.precision.storage;
+  const auto& wanted = find_op(specimen.name().substr(0, specimen.name().find('.')))->signature.precision.storage;
+  const auto has = [](const std::vector<Dtype>& all, Dtype one) {
+    return std::find(all.begin(), all.end(), one) != all.end();
+  };
+  return std::all_of(wanted.begin(), wanted.end(),
+                     [&](Dtype one) { return (one != Dtype::fp32 && one != dtype) || has(types, one); });
+}
+
 bool selected(const std::string& name, const std::vector<std::string>& patterns) {
   return patterns.empty() || std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) {
            return matches(p, name) || matches(p, name.substr(0, name.find('.')));
@@ -221,7 +232,7 @@ std::vector<Work> kernel_works(const Options& options) {
                      if (quick && places.size() > 1) places.erase(places.begin() + 1, places.end());
                      for (const Place& place : places)
                        for (const Dtype dtype : {Dtype::fp16, Dtype::bf16})
-                         trials.push_back(run_specimen(specimen, dtype, place));
+                         if (takes_its_place(specimen, dtype)) trials.push_back(run_specimen(specimen, dtype, place));
                      return trials;
                    }});
   }

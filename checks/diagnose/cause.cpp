@@ -111,6 +111,9 @@ constexpr std::array<CauseInfo, kCauses> kTable = {{
     {fp8_inverse, "D36", "fp8_inverse", range,
      "the scale of an fp8 tensor is not taken out again, or is taken out the wrong way round", "E2",
      "of an fp8 tensor the numbers before, its scale, and what the product reads"},
+    {wrong_kernel, "D37", "wrong_kernel", kernel,
+     "an op does not compute its formula, or not in the declared precision: its kernel is wrong", "E2",
+     "the tensors of the call: ampcheck train --save-case DIR"},
 }};
 
 constexpr CauseInfo kNone = {none, "", "none", model, "nothing is wrong", "", ""};
@@ -119,7 +122,7 @@ constexpr CauseInfo kNone = {none, "", "none", model, "nothing is wrong", "", ""
 
 const char* name(CauseClass kind) {
   constexpr std::array kNames = {"range",    "scaler", "optimizer", "accuracy", "decision",
-                                 "parallel", "state",  "machine",   "model"};
+                                 "parallel", "state",  "machine",   "model",    "kernel"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -47,11 +47,23 @@ enum class Cause : std::uint8_t {
   fp8_history,
   fp8_format,
   fp8_inverse,
+  wrong_kernel,
 };
-inline constexpr int kCauses = 36;
+inline constexpr int kCauses = 37;
 
 /// What kind of repair a cause asks for.
-enum class CauseClass : std::uint8_t { range, scaler, optimizer, accuracy, decision, parallel, state, machine, model };
+enum class CauseClass : std::uint8_t {
+  range,
+  scaler,
+  optimizer,
+  accuracy,
+  decision,
+  parallel,
+  state,
+  machine,
+  model,
+  kernel
+};
 const char* name(CauseClass kind);
 
 struct CauseInfo {

@@ -107,12 +107,16 @@ void find_smallest(Scene& scene, const Finding& f, Report& report) {
   const int from = begin_of(f, scene.symptoms);
   const int to = scene.symptoms.lost >= 0 ? scene.symptoms.lost : scene.last();
   const bool local = scene.symptoms.lost < 0 && scene.symptoms.left < 0;
+  const auto excess_of = [&](const Course& course) {
+    const auto at = course.excess.find(f.op);
+    return course.refused.empty() && at != course.excess.end() ? at->second : HUGE_VAL;
+  };
+  // A little less than too much is no cure: other inputs alone do that.
+  constexpr double kLess = 0.75;
+  const double most = local ? std::min(kExcess, kLess * excess_of(scene.lab.run({}, from, to, true))) : 0;
   const auto works = [&](const Ops& ops) {
     const Course& course = scene.lab.run({.raised = ops}, from, to, local);
-    if (local) {
-      const auto at = course.excess.find(f.op);
-      return course.refused.empty() && at != course.excess.end() && at->second <= kExcess;
-    }
+    if (local) return excess_of(course) <= most;
     return well(scene.seen, scene.symptoms, course);
   };
   std::vector<std::string> likely;
@@ -171,6 +175,9 @@ void try_cure(Scene& scene, Report& report) {
     return;
   }
   if (f.paste.empty()) return;
+  // Where fp32 was tried and does not help, it is not what is advised.
+  if (report.smallest.runs > 0 && !f.cure.repaired.empty() && f.paste == paste_fp32(scene.seen, {f.op}))
+    f.paste = fmt::format("a right kernel for {}: with this one fp32 does not help", f.op);
   if (!f.can_be_tried) {
     report.cure_tried =
         "not tried: " + (f.not_tried.empty() ? "it changes the program, which ampcheck does not have" : f.not_tried);

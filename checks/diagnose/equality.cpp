@@ -27,23 +27,44 @@ std::vector<bool> from_inputs(const reference::Graph& graph) {
   return out;
 }
 
-/// Equalities that the outputs go by, not those of adjoints alone.
+/// Node by node, whether the outputs go by it, and not adjoints alone.
+std::vector<bool> of_outputs(const Recording& recording) {
+  const reference::Graph& graph = *recording.graph;
+  std::vector<bool> out(graph.nodes().size(), false);
+  for (const auto& [name, output] : recording.outputs) out[static_cast<std::size_t>(output.id)] = true;
+  for (int id = static_cast<int>(out.size()) - 1; id >= 0; --id)
+    if (out[static_cast<std::size_t>(id)])
+      for (const int arg : graph.node(id).args) out[static_cast<std::size_t>(arg)] = true;
+  return out;
+}
+
 std::vector<int> equalities(const Recording& recording) {
   const reference::Graph& graph = *recording.graph;
-  std::vector<bool> forward(graph.nodes().size(), false);
-  for (const auto& [name, output] : recording.outputs) forward[static_cast<std::size_t>(output.id)] = true;
   std::vector<int> out;
-  const std::vector<bool> follows = from_inputs(graph);
+  const std::vector<bool> follows = from_inputs(graph), forward = of_outputs(recording);
   for (int id = static_cast<int>(forward.size()) - 1; id >= 0; --id) {
-    if (!forward[static_cast<std::size_t>(id)]) continue;
     const reference::Node& node = graph.node(id);
-    for (const int arg : node.args) forward[static_cast<std::size_t>(arg)] = true;
-    if (node.primitive == Primitive::equal && std::all_of(node.args.begin(), node.args.end(), [&](int arg) {
-          return follows[static_cast<std::size_t>(arg)];
-        }))
+    if (forward[static_cast<std::size_t>(id)] && node.primitive == Primitive::equal &&
+        std::all_of(node.args.begin(), node.args.end(),
+                    [&](int arg) { return follows[static_cast<std::size_t>(arg)]; }))
       out.push_back(id);
   }
   return out;
+}
+
+bool adds_up(const Recording& recording) {
+  const std::vector<bool> forward = of_outputs(recording);
+  for (std::size_t id = 0; id < forward.size(); ++id) {
+    if (!forward[id]) continue;
+    switch (recording.graph->node(static_cast<int>(id)).primitive) {
+      case Primitive::sum:
+      case Primitive::cumsum:
+      case Primitive::matmul:
+      case Primitive::put_add: return true;
+      default: break;
+    }
+  }
+  return false;
 }
 
 Recording recorded(const OpDef& op, const OpCall& call) {
@@ -68,6 +89,17 @@ bool compares_inputs(const OpDef& op) {
     throw;
   } catch (const Error&) {
     return false;
+  }
+}
+
+bool sums_inputs(const OpDef& op) {
+  if (op.forms.empty()) return true;
+  try {
+    return adds_up(recorded(op, default_call(op.signature, Dtype::fp32)));
+  } catch (const EnvironmentError&) {
+    throw;
+  } catch (const Error&) {
+    return true;
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formulas that ask whether two numbers are equal, both of which were computed: it holds only as long as both were
-// rounded alike.
+// What a formula asks or adds up. Whether two numbers are equal, both of which were computed, holds only as long as
+// both were rounded alike.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,10 @@ namespace ampcheck::checks::diagnose {
 
 /// Whether the op's forward compares two numbers that both follow from its inputs.
 bool compares_inputs(const OpDef& op);
+
+/// Whether it adds up numbers that follow from its inputs. Of ops without a formula, or with integers: yes, for all
+/// that is known.
+bool sums_inputs(const OpDef& op);
 
 struct Equality {
   std::int64_t held = 0, of = 0;  ///< elements

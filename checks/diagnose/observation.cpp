@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "checks/train/checkpoint.h"
+#include "checks/train/live_finding.h"
 #include "src/amp/error.h"
 #include "src/amp/tensor_stats.h"
 
@@ -216,6 +217,18 @@ void keep(Observation& out, Trainer& trainer, int every) {
   if (out.ring.size() > kRing) out.ring.pop_front();
 }
 
+void take_convictions(const Trainer& trainer, Observation& out) {
+  if (trainer.judge() == nullptr) return;
+  for (const LiveFinding& found : trainer.judge()->findings()) {
+    const CheckResult* const check = deciding_check(found.result);
+    const bool known =
+        std::any_of(out.judged.begin(), out.judged.end(), [&](const JudgedCall& j) { return j.op == found.call; });
+    if (check == nullptr || known) continue;
+    const RunFinding said = finding_of(found);
+    out.judged.push_back({found.call, said.where, found.step, check->code, said.what});
+  }
+}
+
 }  // namespace
 
 double rounding_limit(Dtype dtype, double norm, std::int64_t elements) {
@@ -248,8 +261,10 @@ std::vector<std::string> Observation::ops() const {
 Observation observe(const Subject& subject) {
   const auto start = std::chrono::steady_clock::now();
   Observation out;
+  Subject looked_at = subject;
+  if (looked_at.options.judge == JudgeMode::none) looked_at.options.judge = JudgeMode::sampled;
   const std::unique_ptr<Trainer> trainer =
-      make_trainer(subject, {}, {.local = true, .carried = true}, std::max(2, subject.options.spread_seeds));
+      make_trainer(looked_at, {}, {.local = true, .carried = true}, std::max(2, subject.options.spread_seeds));
   for (const Parameter& parameter : trainer->parameters().all()) out.parameters.push_back(parameter.name);
   Listener listener(out, subject.options.dtype);
   trainer->watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role,
@@ -271,6 +286,7 @@ Observation observe(const Subject& subject) {
     moments.compare(*trainer, out.updates.back());
     lost = std::isfinite(out.steps.back().loss) ? 0 : lost + 1;
   }
+  take_convictions(*trainer, out);
   if (trainer->judge() != nullptr && trainer->judge()->fp8() != nullptr)
     out.fp8 = trainer->judge()->fp8()->departures();
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -11,6 +11,7 @@
 #include "checks/diagnose/subject.h"
 #include "checks/train/fp8_check.h"
 #include "checks/train/watch.h"
+#include "src/code.h"
 
 namespace ampcheck::checks::diagnose {
 
@@ -70,6 +71,14 @@ struct TwiceSeen {
   double largest = 0;  ///< difference of an element
 };
 
+/// A call that the judge convicts at the tensors that it met, as `train` does (TR101).
+struct JudgedCall {
+  std::string op, where;  ///< "relu_1", "relu_1 backward dx"
+  int step = 0;
+  Code code = Code::none;
+  std::string what;  ///< its verdict in words
+};
+
 struct Checkpoint {
   int step = 0;
   std::string bytes;
@@ -83,6 +92,7 @@ struct Observation {
   std::vector<std::string> order;             ///< of the first step's tensors
   std::vector<TwiceSeen> twice;               ///< in the order of the first step
   std::deque<Checkpoint> ring;                ///< oldest first
+  std::vector<JudgedCall> judged = {};        ///< the first of each op
   std::vector<train::Fp8Departure> fp8 = {};  ///< where a run in fp8 leaves its recipe
   std::string ended;                          ///< why the scaler's rule ended the run
   double seconds = 0;

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "checks/diagnose/planted.h"
-#include "checks/diagnose/planted_nets.h"
+#include "checks/diagnose/planted_boundaries.h"
 #include "src/rounding.h"
 
 namespace ampcheck::checks::diagnose {
@@ -17,15 +17,18 @@ using kernels::Kernel;
 using kernels::KernelCall;
 using reference::Expr;
 
-/// Rows of x times a gain for each column: in fp32, as registers hold it, or as it would be stored.
-struct Products {
+/// Rows of x times a gain for each column, or plus one: in fp32, as registers hold it, or as it would be stored.
+struct Numbers {
   std::vector<double> x, w, p;
   std::size_t rows, columns;
-  Products(const KernelCall& call, bool stored)
-      : x(to_doubles(call.at("x"))), w(to_doubles(call.at("weight"))), p(x.size()), columns(w.size()) {
+  Meets how;
+  Numbers(const KernelCall& call, Meets how, bool stored)
+      : x(to_doubles(call.at("x"))), w(to_doubles(call.at("weight"))), p(x.size()), columns(w.size()), how(how) {
     rows = x.size() / columns;
-    for (std::size_t i = 0; i < p.size(); ++i)
-      p[i] = static_cast<double>(static_cast<float>(x[i]) * static_cast<float>(w[i % columns]));
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      const float a = static_cast<float>(x[i]), b = static_cast<float>(w[i % columns]);
+      p[i] = static_cast<double>(how == Meets::gain ? a * b : a + b);
+    }
     if (stored) store(call.at("x").dtype, p);
   }
   static void store(Dtype dtype, std::vector<double>& values) { round_values(format(dtype), {}, values, values); }
@@ -36,17 +39,23 @@ struct Products {
                                       p.begin() + static_cast<std::ptrdiff_t>((r + 1) * columns)));
     return out;
   }
-  /// dx and dweight from the products' gradient.
+  /// dx and dweight from the gradient of p.
   void give(const KernelCall& call, const std::vector<double>& dp) const {
     std::vector<double> dx(x.size()), dw(columns, 0.0);
     for (std::size_t i = 0; i < x.size(); ++i) {
-      dx[i] = dp[i] * w[i % columns];
-      dw[i % columns] += dp[i] * x[i];
+      dx[i] = how == Meets::gain ? dp[i] * w[i % columns] : dp[i];
+      dw[i % columns] += how == Meets::gain ? dp[i] * x[i] : dp[i];
     }
     from_doubles(dx, call.at("dx"));
     from_doubles(dw, call.at("dweight"));
   }
 };
+
+Expr met(Meets how, reference::FormulaCall& call) {
+  return how == Meets::gain ? call["x"] * call["weight"] : call["x"] + call["weight"];
+}
+/// Op names: those of sums have the word.
+std::string named(Meets how, const char* name) { return std::string(how == Meets::gain ? "" : "sums_") + name; }
 
 /// What of v is in the places that equal the row's `most`, and how many these are.
 std::vector<double> shared(const std::vector<double>& p, const std::vector<double>& most, const std::vector<double>& v,
@@ -86,22 +95,23 @@ OpDef op_of(const std::string& name, std::vector<TensorSpec> inputs, OutputSpec 
   return op;
 }
 
-/// y = x * weight.
-std::string scale_op() {
+/// y = x * weight, or x + weight.
+std::string scale_op(Meets how) {
   Kernel kernel;
-  kernel.forward = [](const KernelCall& call) { from_doubles(Products(call, false).p, call.at("y")); };
-  kernel.backward = [](const KernelCall& call) { Products(call, false).give(call, to_doubles(call.at("dy"))); };
-  use_new(op_of("channel_scale", {kX, kGain}, {.name = "y"}, kernel,
-                [](reference::FormulaCall& call) { return call["x"] * call["weight"]; }));
-  return "channel_scale";
+  kernel.forward = [how](const KernelCall& call) { from_doubles(Numbers(call, how, false).p, call.at("y")); };
+  kernel.backward = [how](const KernelCall& call) { Numbers(call, how, false).give(call, to_doubles(call.at("dy"))); };
+  const std::string name = how == Meets::gain ? "channel_scale" : "channel_shift";
+  use_new(
+      op_of(name, {kX, kGain}, {.name = "y"}, kernel, [how](reference::FormulaCall& call) { return met(how, call); }));
+  return name;
 }
 
-/// m = the largest of x * weight in each row, in fp32; `stored`: of products as they are stored.
-std::string most_op(bool stored) {
+/// m = the largest of these in each row, in fp32; `stored`: of numbers as they are stored.
+std::string most_op(Meets how, bool stored) {
   Kernel kernel;
-  kernel.forward = [stored](const KernelCall& call) { from_doubles(Products(call, stored).largest(), call.at("y")); };
-  kernel.backward = [stored](const KernelCall& call) {
-    const Products of(call, stored);
+  kernel.forward = [=](const KernelCall& call) { from_doubles(Numbers(call, how, stored).largest(), call.at("y")); };
+  kernel.backward = [=](const KernelCall& call) {
+    const Numbers of(call, how, stored);
     const std::vector<double> dy = to_doubles(call.at("dy")), most = of.largest();
     std::vector<double> dp(of.p.size(), 0.0);
     for (std::size_t r = 0; r < of.rows; ++r)
@@ -112,9 +122,9 @@ std::string most_op(bool stored) {
         }
     of.give(call, dp);
   };
-  const std::string name = stored ? "most_stored" : "most_fused";
+  const std::string name = named(how, stored ? "most_stored" : "most_fused");
   use_new(op_of(name, {kX, kGain}, {.name = "y", .type = TypeRule::fp32}, kernel,
-                [](reference::FormulaCall& call) { return reference::max(call["x"] * call["weight"], -1); }));
+                [how](reference::FormulaCall& call) { return reference::max(met(how, call), -1); }));
   return name;
 }
 
@@ -135,86 +145,88 @@ std::string share_op(bool divided) {
   return name;
 }
 
-/// The same of p = x * weight, which it computes again and does not store.
-std::string share_again_op(bool divided) {
+/// The same of numbers which it computes again and does not store.
+std::string share_again_op(Meets how, bool divided) {
   Kernel kernel;
   kernel.forward = [=](const KernelCall& call) {
-    const Products of(call, false);
+    const Numbers of(call, how, false);
     from_doubles(shared(of.p, to_doubles(call.at("m")), of.p, divided), call.at("y"));
   };
   kernel.backward = [=](const KernelCall& call) {
-    const Products of(call, false);
+    const Numbers of(call, how, false);
     of.give(call, shared(of.p, to_doubles(call.at("m")), to_doubles(call.at("dy")), divided));
   };
-  const std::string name = divided ? "share_again" : "only_again";
-  use_new(op_of(name, {kX, kGain, kMost}, {.name = "y"}, kernel, [divided](reference::FormulaCall& call) {
-    return share_formula(call["x"] * call["weight"], call["m"], divided);
-  }));
+  const std::string name = named(how, divided ? "share_again" : "only_again");
+  use_new(op_of(name, {kX, kGain, kMost}, {.name = "y"}, kernel,
+                [=](reference::FormulaCall& call) { return share_formula(met(how, call), call["m"], divided); }));
   return name;
 }
 
-/// All of it in one kernel. `through_memory`: its maximum was stored on the way, its products were not.
-std::string share_inside_op(bool through_memory) {
-  const auto most_of = [through_memory](const KernelCall& call, const Products& of) {
+/// All of it in one kernel. `through_memory`: its maximum was stored on the way, its other numbers were not.
+std::string share_inside_op(Meets how, bool through_memory) {
+  const auto most_of = [through_memory](const KernelCall& call, const Numbers& of) {
     std::vector<double> out = of.largest();
-    if (through_memory) Products::store(call.at("x").dtype, out);
+    if (through_memory) Numbers::store(call.at("x").dtype, out);
     return out;
   };
   Kernel kernel;
   kernel.forward = [=](const KernelCall& call) {
-    const Products of(call, false);
+    const Numbers of(call, how, false);
     from_doubles(shared(of.p, most_of(call, of), of.p, true), call.at("y"));
   };
   kernel.backward = [=](const KernelCall& call) {
-    const Products of(call, false);
+    const Numbers of(call, how, false);
     of.give(call, shared(of.p, most_of(call, of), to_doubles(call.at("dy")), true));
   };
-  const std::string name = through_memory ? "share_inside_stored" : "share_inside";
-  use_new(op_of(name, {kX, kGain}, {.name = "y"}, kernel, [](reference::FormulaCall& call) {
-    const Expr p = call["x"] * call["weight"];
+  const std::string name = named(how, through_memory ? "share_inside_stored" : "share_inside");
+  use_new(op_of(name, {kX, kGain}, {.name = "y"}, kernel, [how](reference::FormulaCall& call) {
+    const Expr p = met(how, call);
     return share_formula(p, reference::max(p, -1), true);
   }));
   return name;
 }
 
-/// `exact_first`: all 1, so that products are exact and nothing shows before the first updates.
-Var gains(Tape& t, Var h, bool exact_first) {
+/// `exact_first`: gains of 1 and shifts of 0, so that results are exact and nothing shows before the first updates.
+Var gains(Tape& t, Var h, Meets how, bool exact_first) {
   const Shape shape{t.shape(h)[1]};
-  return exact_first ? t.constant_start("gain", shape, 1) : t.parameter("gain", shape, 1.1, 0.05);
+  const double start = how == Meets::gain ? 1 : 0;
+  return exact_first ? t.constant_start("gain", shape, start) : t.parameter("gain", shape, start + 0.1, 0.05);
 }
 
-struct Parts {
-  bool most_stored = true;      ///< the maximum is of products as they are stored
-  bool compared_stored = true;  ///< and so are those that it is compared with
-  bool divided = true, exact_first = true;
-};
+}  // namespace
 
-/// Gains, their products, and of these the largest of each row, found by equality.
-Var largest_found(Tape& t, Var h, const Parts& parts) {
-  const Var w = gains(t, h, parts.exact_first), p = t.call(scale_op(), {{"x", h}, {"weight", w}});
+Var largest_found(Tape& t, Var h, const LargestParts& parts) {
+  const Meets how = parts.how;
+  const Var w = gains(t, h, how, parts.exact_first), p = t.call(scale_op(how), {{"x", h}, {"weight", w}});
   const Var m = parts.most_stored ? t.to(t.call("max", {{"x", p}}), Dtype::fp32)
-                                  : t.call(most_op(false), {{"x", h}, {"weight", w}});
-  const Var found = parts.compared_stored ? t.call(share_op(parts.divided), {{"x", p}, {"m", m}})
-                                          : t.call(share_again_op(parts.divided), {{"x", h}, {"weight", w}, {"m", m}});
+                                  : t.call(most_op(how, false), {{"x", h}, {"weight", w}});
+  const Var found = parts.compared_stored
+                        ? t.call(share_op(parts.divided), {{"x", p}, {"m", m}})
+                        : t.call(share_again_op(how, parts.divided), {{"x", h}, {"weight", w}, {"m", m}});
   return models::add(t, p, found);
 }
 
-Subject net_of(const Parts& parts, Dtype dtype) {
+Var largest_in_one_kernel(Tape& t, Var h, Meets how, bool through_memory) {
+  const Var w = gains(t, h, how, true);
+  return models::add(t, h, t.call(share_inside_op(how, through_memory), {{"x", h}, {"weight", w}}));
+}
+
+namespace {
+
+Subject net_of(const LargestParts& parts, Dtype dtype) {
   return subject_of(class_net([=](Tape& t, Var h) { return largest_found(t, h, parts); }), dtype);
 }
 
 Subject one_kernel(bool through_memory) {
-  const auto middle = [=](Tape& t, Var h) {
-    return models::add(t, h, t.call(share_inside_op(through_memory), {{"x", h}, {"weight", gains(t, h, true)}}));
-  };
+  const auto middle = [=](Tape& t, Var h) { return largest_in_one_kernel(t, h, Meets::gain, through_memory); };
   return subject_of(class_net(middle), Dtype::bf16);
 }
 
 /// The maximum of products as they are stored, by a kernel that computes them again and rounds them.
 Subject emulated() {
   const auto middle = [](Tape& t, Var h) {
-    const Var w = gains(t, h, false), p = t.call(scale_op(), {{"x", h}, {"weight", w}});
-    const Var m = t.call(most_op(true), {{"x", h}, {"weight", w}});
+    const Var w = gains(t, h, Meets::gain, false), p = t.call(scale_op(Meets::gain), {{"x", h}, {"weight", w}});
+    const Var m = t.call(most_op(Meets::gain, true), {{"x", h}, {"weight", w}});
     return models::add(t, p, t.call(share_op(true), {{"x", p}, {"m", m}}));
   };
   return subject_of(class_net(middle), Dtype::bf16);
@@ -224,11 +236,11 @@ Subject emulated() {
 
 std::vector<PlantedRun> planted_boundaries() {
   using enum Cause;
-  const Parts most_kept{.most_stored = false}, most_kept_silent{.most_stored = false, .divided = false};
-  const Parts compared{.compared_stored = false},
+  const LargestParts most_kept{.most_stored = false}, most_kept_silent{.most_stored = false, .divided = false};
+  const LargestParts compared{.compared_stored = false},
       compared_silent{.compared_stored = false, .divided = false, .exact_first = false};
-  const Parts stored{}, stored_silent{.divided = false, .exact_first = false};
-  const Parts fused{.most_stored = false, .compared_stored = false},
+  const LargestParts stored{}, stored_silent{.divided = false, .exact_first = false};
+  const LargestParts fused{.most_stored = false, .compared_stored = false},
       fused_silent{.most_stored = false, .compared_stored = false, .divided = false, .exact_first = false};
   const auto planted = [](const char* name, const char* what, const char* op, int optimum, auto make) {
     return PlantedRun{name, moved_boundary, what, {op}, optimum, make};

@@ -368,6 +368,15 @@ Subject truncated_attention() {
   return subject_of(class_net(middle), Dtype::bf16);
 }
 
+/// An op of the zoo, whose kernel is wrong, between the first layer and the last.
+Subject wrong(const std::string& op, Dtype dtype) {
+  const auto middle = [op](Tape& t, Var h) {
+    if (op.starts_with("rms_norm")) return t.call(op, {{"x", h}, {"weight", t.constant_start("gain", {64}, 1)}});
+    return models::unary(t, op.c_str(), h);
+  };
+  return subject_of(class_net(middle), dtype, 16);
+}
+
 /// fp8 with the scale of the first step, while the data grow.
 Subject stale_amax() {
   const auto gain = [](std::int64_t b) { return std::pow(1.25, static_cast<double>(b)); };
@@ -419,6 +428,30 @@ std::vector<PlantedRun> planted_kernels() {
       {"scale_after_product", scale_placement, "1/sqrt(E) after the product", {"attend_1"}, -1, late_scaled},
       {"truncated_attention", biased_rounding, "attention that truncates", {"attend_t_1"}, 1, truncated_attention},
       {"truncated_layer", biased_rounding, "a layer that truncates", {"layer_t_1"}, 1, truncated_layer},
+      {"no_dot_term",
+       wrong_kernel,
+       "a norm's gradient without its dot term",
+       {"rms_norm.normal_term_missing_1"},
+       -1,
+       [] { return wrong("rms_norm.normal_term_missing", Dtype::fp16); }},
+      {"no_factor",
+       wrong_kernel,
+       "a softmax's gradient without the factor y",
+       {"softmax.missing_factor_1"},
+       -1,
+       [] { return wrong("softmax.missing_factor", Dtype::bf16); }},
+      {"guided_relu",
+       wrong_kernel,
+       "a gradient that is cut off where it is negative",
+       {"relu.guided_1"},
+       -1,
+       [] { return wrong("relu.guided", Dtype::fp16); }},
+      {"rounded_exponent",
+       wrong_kernel,
+       "an exponential of numbers rounded to bf16",
+       {"softmax.exp_of_bf16_1"},
+       -1,
+       [] { return wrong("softmax.exp_of_bf16", Dtype::fp16); }},
       {"stale_amax", fp8_scale, "fp8 with the first step's scale", {"linear_1"}, -1, stale_amax},
   };
 }

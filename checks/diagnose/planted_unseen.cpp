@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "checks/diagnose/planted.h"
+#include "checks/diagnose/planted_boundaries.h"
 #include "checks/diagnose/planted_nets.h"
 #include "src/amp/autocast.h"
 
@@ -377,9 +378,99 @@ std::vector<PlantedRun> unseen_faults_4() {
   };
 }
 
+Middle largest(const LargestParts& parts) {
+  return [parts](Tape& t, Var h) { return largest_found(t, h, parts); };
+}
+Middle in_one_kernel(Meets how, bool through_memory) {
+  return [=](Tape& t, Var h) { return largest_in_one_kernel(t, h, how, through_memory); };
+}
+
+/// Roundings that were moved, and the same nets with all of them, or none, in place.
+std::vector<PlantedRun> unseen_boundaries() {
+  using enum Cause;
+  using enum Meets;
+  const OptimizerChoice adamw{.name = "adamw", .lr = 0.002}, rmsprop{.name = "rmsprop", .lr = 0.002};
+  const auto planted = [](const char* name, const char* what, const char* op, int optimum, auto make) {
+    return PlantedRun{name, moved_boundary, what, {op}, optimum, make};
+  };
+  const auto well = [](const char* name, const char* what, auto make) {
+    return PlantedRun{name, none, what, {}, -1, make};
+  };
+  return {
+      planted("deep_amax_kept", "sums that were not stored, for a maximum", "sums_most_fused_1", -1,
+              [=] {
+                return run_of(deep_net(largest({.most_stored = false, .exact_first = false, .how = shift})),
+                              Dtype::bf16, 41, adamw);
+              }),
+      planted("image_amax_kept", "products of images that were not stored", "most_fused_1", -1,
+              [=] {
+                return run_of(image_net(largest({.most_stored = false, .divided = false, .exact_first = false})),
+                              Dtype::fp16, 42);
+              }),
+      planted("sequence_compared_kept", "sums in registers beside a maximum of stored ones", "sums_only_again_1", 2,
+              [=] {
+                return run_of(sequence_net(largest(
+                                  {.compared_stored = false, .divided = false, .exact_first = false, .how = shift})),
+                              Dtype::bf16, 43, rmsprop);
+              }),
+      planted("deep_one_kernel", "a stored maximum, and products in registers", "share_inside_stored_1", 1,
+              [=] { return run_of(deep_net(in_one_kernel(gain, true)), Dtype::fp16, 44, adamw); }),
+      planted("image_one_kernel", "the same of sums", "sums_share_inside_stored_1", 1,
+              [=] { return run_of(image_net(in_one_kernel(shift, true)), Dtype::bf16, 45); }),
+      well("well_deep_amax", "every sum is stored",
+           [=] { return run_of(deep_net(largest({.exact_first = false, .how = shift})), Dtype::bf16, 46, adamw); }),
+      well("well_image_amax", "no product is stored",
+           [=] {
+             return run_of(image_net(largest({.most_stored = false, .compared_stored = false, .exact_first = false})),
+                           Dtype::fp16, 47);
+           }),
+      well("well_sequence_amax", "every sum is stored",
+           [=] {
+             return run_of(sequence_net(largest({.divided = false, .exact_first = false, .how = shift})), Dtype::bf16,
+                           48, rmsprop);
+           }),
+      well("well_deep_one_kernel", "one kernel that stores nothing",
+           [=] { return run_of(deep_net(in_one_kernel(gain, false)), Dtype::fp16, 49, adamw); }),
+  };
+}
+
+/// An op of the zoo with a wrong kernel, on the way.
+Middle zoo_op(const char* op) {
+  return [op](Tape& t, Var h) { return models::unary(t, op, h); };
+}
+
+std::vector<PlantedRun> unseen_kernels() {
+  const auto planted = [](const char* name, const char* what, const char* op, auto make) {
+    return PlantedRun{name, Cause::wrong_kernel, what, {std::string(op) + "_1"}, -1, make};
+  };
+  const auto well = [](const char* name, const char* what, auto make) {
+    return PlantedRun{name, Cause::none, what, {}, -1, make};
+  };
+  const OptimizerChoice adamw{.name = "adamw", .lr = 0.002}, rmsprop{.name = "rmsprop", .lr = 0.002};
+  return {
+      planted("deep_slope", "a slope without its product term", "silu.slope_of_product_missing",
+              [=] { return run_of(deep_net(zoo_op("silu.slope_of_product_missing")), Dtype::fp16, 51, adamw); }),
+      planted("deep_density", "a slope without its density", "gelu.density_missing",
+              [=] { return run_of(deep_net(zoo_op("gelu.density_missing")), Dtype::bf16, 52, adamw); }),
+      planted("image_square", "x^2 where the formula has x^3", "gelu_tanh.square_for_cube",
+              [] { return run_of(image_net(zoo_op("gelu_tanh.square_for_cube")), Dtype::bf16, 53); }),
+      planted("sequence_slope", "1 - y in place of 1 - y^2", "tanh.slope_unsquared",
+              [=] { return run_of(sequence_net(zoo_op("tanh.slope_unsquared")), Dtype::fp16, 54, rmsprop); }),
+      planted("sequence_hard", "lines in place of a sigmoid", "sigmoid.hard",
+              [] { return run_of(sequence_net(zoo_op("sigmoid.hard")), Dtype::bf16, 55); }),
+      well("well_deep_by_exp", "another algebra of silu",
+           [=] { return run_of(deep_net(zoo_op("silu.by_exp")), Dtype::bf16, 56, adamw); }),
+      well("well_image_erfc", "another algebra of gelu",
+           [] { return run_of(image_net(zoo_op("gelu.erfc")), Dtype::fp16, 57); }),
+      well("well_sequence_double", "tanh in double",
+           [=] { return run_of(sequence_net(zoo_op("tanh.double")), Dtype::fp16, 58, rmsprop); }),
+  };
+}
+
 std::vector<PlantedRun> unseen_faults() {
   std::vector<PlantedRun> out;
-  for (const auto part : {unseen_faults_1, unseen_faults_2, unseen_faults_3, unseen_faults_4}) {
+  for (const auto part :
+       {unseen_faults_1, unseen_faults_2, unseen_faults_3, unseen_faults_4, unseen_boundaries, unseen_kernels}) {
     std::vector<PlantedRun> more = part();
     std::move(more.begin(), more.end(), std::back_inserter(out));
   }

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "checks/diagnose/equality.h"
 #include "checks/diagnose/probe.h"
 #include "checks/diagnose/scene.h"
+#include "checks/models/bound_call.h"
 
 namespace ampcheck::checks::diagnose {
 
@@ -47,6 +49,36 @@ void add(Scene& scene, Finding f) {
   if (scene.symptoms.first() < 0) scene.symptoms.bad_op = f.step;
   f.paste = f.paste.empty() ? paste_fp32(scene.seen, {f.op}) : f.paste;
   scene.add(std::move(f));
+}
+
+/// What the judge says of an op at the tensors that it met, where no experiment said more: a sum in too few bits, or a
+/// kernel that is wrong in another way.
+void take_verdict(const Scene& scene, const JudgedCall& judged, Finding& f) {
+  f.weight = scene.findings.empty() ? Weight::decided : Weight::supported;
+  f.step = f.precursor = judged.step;
+  f.tensor = judged.where;
+  f.speaks_for.push_back("at the tensors that it met: " + judged.what);
+  f.cause = judged.code == Code::ac301 ? Cause::low_accumulator : Cause::wrong_kernel;
+  if (f.cause == Cause::wrong_kernel)
+    f.paste =
+        fmt::format("mend the kernel of {}: ampcheck train with --save-case DIR writes this call's tensors", f.op);
+}
+
+const JudgedCall* judged_call(const Scene& scene, const std::string& op) {
+  const auto& all = scene.seen.judged;
+  const auto found = std::find_if(all.begin(), all.end(), [&](const JudgedCall& j) { return j.op == op; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+/// A wrong kernel whose errors are no larger than roundings.
+void ask_judge(Scene& scene) {
+  if (!scene.findings.empty() || scene.seen.judged.empty()) return;
+  const JudgedCall& judged = scene.seen.judged.front();
+  Finding f{.op = judged.op};
+  f.cure.repaired = {f.op};
+  f.can_be_tried = true;
+  take_verdict(scene, judged, f);
+  add(scene, std::move(f));
 }
 
 /// Few magnitudes: a type of 8 bits.
@@ -134,6 +166,19 @@ std::size_t merged_neighbours(const Answer& a, std::size_t row) {
   return out;
 }
 
+/// Most of the error is in elements of which nothing is left: what an overflow does inside an op.
+bool is_ruined(const Answer& a) {
+  if (!a.finite) return true;
+  double all2 = 0, ruined2 = 0;
+  for (std::size_t i = 0; i < a.got.size(); ++i) {
+    const double error = a.got[i] - a.exact[i];
+    if (!std::isfinite(a.exact[i])) continue;
+    all2 += error * error;
+    if (std::fabs(error) > 0.5 * std::fabs(a.exact[i])) ruined2 += error * error;
+  }
+  return ruined2 > 0.5 * all2;
+}
+
 /// What an op's forward does to changed inputs.
 void ask_probes(Scene& scene, const MetCall& met, const Answer& as_met, Finding& f) {
   const auto probe = [&](const std::string& what, const MetCall& changed) {
@@ -153,7 +198,7 @@ void ask_probes(Scene& scene, const MetCall& met, const Answer& as_met, Finding&
   std::size_t data = 0;
   for (const MetCall::Input& input : met.inputs) data += !input.trained;
   for (const int by : {16, 256})
-    if (right(probe(fmt::format("with its input divided by {}", by), scaled(met, 1.0 / by))))
+    if (is_ruined(as_met) && right(probe(fmt::format("with its input divided by {}", by), scaled(met, 1.0 / by))))
       return decide(data > 1 ? Cause::scale_placement : Cause::inner_overflow,
                     fmt::format("E9: with its input divided by {} it is as right as rounding allows", by));
   const Answer centre = probe("with the mean of each row taken off", centred(met));
@@ -171,6 +216,7 @@ void ask_probes(Scene& scene, const MetCall& met, const Answer& as_met, Finding&
     return decide(Cause::position_precision,
                   fmt::format("{} of {} results are those of their neighbours although they should not be", merged,
                               as_met.got.size()));
+  if (!sums_inputs(models::op_of_call(met.op))) return;
   const Answer few = probe("on a quarter of the terms", fewer_terms(met, 0.25));
   if (few.ran && few.finite && few.excess < 0.75 * as_met.excess)
     return decide(Cause::low_accumulator,
@@ -246,7 +292,10 @@ void ask_accuracy(Scene& scene) {
   if (scene.has(Cause::nan_killed) || scene.has(Cause::not_repeatable)) return;
   if (ask_codes(scene)) return;
   const Place p = first_place(scene.seen, [](const Track& t, const Sample& s) { return is_op(t) && is_worse(s); });
-  if (!p) return ask_bias(scene);
+  if (!p) {
+    ask_bias(scene);
+    return ask_judge(scene);
+  }
   Finding f = finding_at(p, Cause::low_accumulator);
   f.paste.clear();
   say_error(p, f);
@@ -260,6 +309,8 @@ void ask_accuracy(Scene& scene) {
     else
       f.speaks_against.push_back("alone, on the same inputs, the op is right");
   }
+  if (const JudgedCall* const judged = judged_call(scene, f.op); judged != nullptr && f.weight == Weight::possible)
+    take_verdict(scene, *judged, f);
   add(scene, std::move(f));
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "checks/diagnose/scene.h"
+#include "checks/train/loss_course.h"
 
 namespace ampcheck::checks::diagnose {
 
@@ -42,12 +43,14 @@ bool spikes(const std::vector<StepResult>& steps) {
   return false;
 }
 
-/// No loss ever is three times the first.
+std::vector<double> losses_of(const std::vector<StepResult>& steps, bool fp64) {
+  std::vector<double> out;
+  for (const StepResult& s : steps) out.push_back(fp64 ? s.fp64_loss.value_or(NAN) : s.loss);
+  return out;
+}
+
 bool calm(const Course& course) {
-  return course.refused.empty() && !course.steps.empty() &&
-         std::all_of(course.steps.begin(), course.steps.end(), [&](const StepResult& s) {
-           return std::isfinite(s.loss) && s.loss <= 3 * std::fabs(course.steps.front().loss);
-         });
+  return course.refused.empty() && !course.steps.empty() && leaves(losses_of(course.steps, false)) < 0;
 }
 
 /// The largest rate by tenths with which no loss grows.
@@ -71,20 +74,17 @@ void find_rate(Scene& scene, Finding& f) {
 void ask_model(Scene& scene) {
   const std::vector<StepResult>& steps = scene.seen.steps;
   if (steps.empty() || !steps.front().fp64_loss) return;
-  const double began = *steps.front().fp64_loss;
-  double most = began;
-  int at = -1;
-  for (const StepResult& s : steps) {
-    if (!std::isfinite(*s.fp64_loss) || *s.fp64_loss > most) most = *s.fp64_loss;
-    if (at < 0 && (!std::isfinite(*s.fp64_loss) || *s.fp64_loss > 3 * std::fabs(began))) at = s.step;
-  }
-  if (at < 0) return;  // the fp64 run is well
+  const bool lags = adaptive(scene.options()) && spikes(steps);
+  const std::vector<double> losses = losses_of(steps, true);
+  const double began = losses.front();
+  const int at = first_above(losses);
+  if (at < 0 || (come_back(losses, at) && !lags)) return;  // the fp64 run is well
   Finding f{.cause = Cause::not_numerics, .weight = Weight::decided, .precursor = at, .step = at};
   f.speaks_for.push_back(fmt::format("E7: the loss of the fp64 run goes from {:.4g} to {:.4g} at {}", began,
                                      *steps[static_cast<std::size_t>(at)].fp64_loss, step_text(at)));
   scene.lab.note("E7", "the whole run in fp64", "diverges too");
   const std::vector<double> logits = logits_of(scene.seen);
-  if (adaptive(scene.options()) && spikes(steps)) {
+  if (lags) {
     f.cause = Cause::second_moment_lag;
     f.speaks_for.push_back("the loss had come down before: the second moment is behind the gradients");
     f.not_tried = "beta2 is no option of this run";
@@ -101,7 +101,8 @@ void ask_model(Scene& scene) {
   if (const int first = scene.symptoms.first(); first < 0 || at <= first + 1) {
     // What overflows in a run that leaves every bound in fp64 too follows from that.
     for (Finding& other : scene.findings)
-      if (info(other.cause).kind != CauseClass::machine && info(other.cause).kind != CauseClass::state) {
+      if (const CauseClass kind = info(other.cause).kind;
+          kind != CauseClass::machine && kind != CauseClass::state && kind != CauseClass::kernel) {
         other.weight = Weight::possible;
         other.speaks_against.push_back("E7: the run in fp64 diverges too");
       }

@@ -23,7 +23,7 @@ enum class RunCode : std::uint8_t {
   no_gradient,  ///< all gradients were zero
   not_moved,    ///< no parameter moved
   one_not_moved,
-  not_finite,  ///< neither the run's loss nor the fp64 run's was ever finite
+  not_finite,  ///< neither the run's loss nor the fp64 run's is finite, or both leave where they began
 };
 inline constexpr int kRunCodes = 16;
 

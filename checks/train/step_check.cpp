@@ -28,7 +28,7 @@ constexpr RunCodeText kTexts[kRunCodes] = {
     {"TR202", "NOTHING", "all gradients are zero"},
     {"TR203", "NOTHING", "no parameter moved"},
     {"TR204", "NOTHING", "a parameter never moved"},
-    {"TR205", "NOTHING", "the loss is not finite, in fp64 neither"},
+    {"TR205", "NOTHING", "the loss grows, or is not finite, in fp64 too"},
 };
 
 std::string number(double x) { return fmt::format("{:.6g}", x); }

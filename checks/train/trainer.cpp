@@ -505,6 +505,7 @@ StepResult Trainer::step() {
   unscale_gradients(result);
   update(result);
   count(result);
+  if (watch_) watch_->end(!result.stepped);
   ++step_;
   return result;
 }

@@ -145,10 +145,10 @@ struct Progress {
   };
   std::vector<OfParameter> parameters;
   int steps = 0, skipped = 0, updates = 0;
-  std::vector<int> skipped_by = {};                 ///< of several optimizers, each
-  std::vector<std::string> optimizers = {};         ///< their names
-  int finite = 0, fp64_finite = 0, fp64_steps = 0;  ///< losses
-  bool norms = false;                               ///< gradients were looked at
+  std::vector<int> skipped_by = {};          ///< of several optimizers, each
+  std::vector<std::string> optimizers = {};  ///< their names
+  std::vector<double> losses = {}, fp64_losses = {};
+  bool norms = false;  ///< gradients were looked at
 
   std::vector<RunFinding> findings() const;
 };

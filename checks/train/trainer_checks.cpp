@@ -7,6 +7,8 @@
 #include <cmath>
 
 #include "checks/train/fp8_check.h"
+#include "checks/train/live_finding.h"
+#include "checks/train/loss_course.h"
 #include "checks/train/trainer.h"
 
 namespace ampcheck::checks::train {
@@ -29,13 +31,12 @@ std::string place_of(const LiveFinding& found, const CheckResult& check) {
   return found.call + (found.layer.empty() ? "" : " (" + found.layer + ")") + " " + check.name();
 }
 
-RunFinding finding_of(const LiveFinding& found) {
-  RunFinding out{RunCode::op, found.step, found.call, "", ""};
-  const CheckResult* const check = deciding_check(found.result);
-  if (check == nullptr) return out;
-  out.where = place_of(found, *check);
-  out.what = fmt::format("{} {} {}: {}", name(found.result.verdict), ampcheck::text_of(check->code).name,
-                         ampcheck::text_of(check->code).title, check->cause);
+/// The likely cause; where none is known, how many elements are wrong and the worst of them.
+std::string words_of(const CheckResult& check) {
+  if (!check.cause.empty()) return check.cause;
+  std::string out = fmt::format("{} of {} elements", check.failed, check.compared);
+  if (!check.worst.empty())
+    out += fmt::format(", the worst is {:.6g}, want {:.6g}", check.worst.front().got, check.worst.front().want);
   return out;
 }
 
@@ -59,6 +60,16 @@ bool gradients_vanish(const Watch* watch, Dtype dtype) {
 }
 
 }  // namespace
+
+RunFinding finding_of(const LiveFinding& found) {
+  RunFinding out{RunCode::op, found.step, found.call, "", ""};
+  const CheckResult* const check = deciding_check(found.result);
+  if (check == nullptr) return out;
+  out.where = place_of(found, *check);
+  out.what = fmt::format("{} {} {}: {}", name(found.result.verdict), ampcheck::text_of(check->code).name,
+                         ampcheck::text_of(check->code).title, words_of(*check));
+  return out;
+}
 
 void Trainer::begin_checks() {
   if (!step_check_) return;
@@ -149,9 +160,8 @@ void Trainer::count_progress(const StepResult& result) {
   if (!result.optimizers.empty() && progress_.optimizers.empty())
     for (std::size_t k = 0; k < options_.rule.optimizers(); ++k)
       progress_.optimizers.push_back(optimizer_text(options_.rule, k));
-  progress_.finite += std::isfinite(result.loss);
-  progress_.fp64_steps += result.fp64_loss.has_value();
-  progress_.fp64_finite += result.fp64_loss && std::isfinite(*result.fp64_loss);
+  progress_.losses.push_back(result.loss);
+  if (result.fp64_loss) progress_.fp64_losses.push_back(*result.fp64_loss);
   progress_.norms |= !result.norms.empty();
   progress_.parameters.resize(parameters_.all().size());
   std::vector<double> fp64;
@@ -195,6 +205,22 @@ void add_idle_optimizers(const Progress& p, std::vector<RunFinding>& out) {
                      fmt::format("it skipped {0} of {0} steps: its parameters were not trained", p.steps)});
 }
 
+bool is_beside_fp64(const Progress& p) { return std::ssize(p.fp64_losses) == p.steps; }
+
+bool none_finite(const Progress& p) {
+  const auto none = [](const std::vector<double>& losses) {
+    return std::none_of(losses.begin(), losses.end(), [](double loss) { return std::isfinite(loss); });
+  };
+  return is_beside_fp64(p) && none(p.losses) && none(p.fp64_losses);
+}
+
+void add_growth(const Progress& p, std::vector<RunFinding>& out) {
+  if (!is_beside_fp64(p) || leaves(p.losses) < 0 || leaves(p.fp64_losses) < 0) return;
+  out.push_back({RunCode::not_finite, leaves(p.fp64_losses), "",
+                 fmt::format("it began at {:.4g} and ends at {:.4g}, in fp64 at {:.4g}: precision is not why",
+                             p.losses.front(), p.losses.back(), p.fp64_losses.back())});
+}
+
 }  // namespace
 
 std::vector<RunFinding> Progress::findings() const {
@@ -203,7 +229,7 @@ std::vector<RunFinding> Progress::findings() const {
     out.push_back({code, steps - 1, where, what});
   };
   if (steps == 0) return out;
-  if (finite == 0 && fp64_steps == steps && fp64_finite == 0) {
+  if (none_finite(*this)) {
     add(RunCode::not_finite, "",
         fmt::format("none of {} losses is finite, here and in fp64: precision is not why", steps));
     return out;
@@ -212,13 +238,14 @@ std::vector<RunFinding> Progress::findings() const {
     add(RunCode::all_skipped, "", fmt::format("{} of {} steps were skipped: nothing was trained", skipped, steps));
     return out;
   }
+  add_growth(*this, out);
   add_idle_optimizers(*this, out);
   const auto none = [&](const auto& of) { return std::none_of(parameters.begin(), parameters.end(), of); };
-  const bool fp64_has = fp64_steps == 0 || !none([](const OfParameter& p) { return p.fp64_gradient; });
+  const bool fp64_has = fp64_losses.empty() || !none([](const OfParameter& p) { return p.fp64_gradient; });
   if (norms && none([](const OfParameter& p) { return p.gradient; })) {
     add(RunCode::no_gradient, "",
         fp64_has ? fmt::format("every gradient of {} steps was zero{}", steps,
-                               fp64_steps > 0 ? "; in fp64 they are not" : "")
+                               !fp64_losses.empty() ? "; in fp64 they are not" : "")
                  : fmt::format("every gradient of {} steps was zero, in fp64 too", steps));
     return out;
   }

@@ -220,8 +220,21 @@ FaultRole Watch::note_fault(const Event& event, const TensorKey& key, bool finit
     role = event.inputs_finite ? FaultRole::producer : FaultRole::propagator;
   else if (event.phase == Phase::backward ? !event.cotangent_finite : !event.inputs_finite)
     role = FaultRole::killer;
-  if (role != FaultRole::none && faults_.size() < kMostFaults) faults_.push_back({event.step, role, key});
+  const auto known = [&](const FaultEvent& f) {
+    return f.step == event.step && f.role == role && f.where.phase == key.phase;
+  };
+  if (role != FaultRole::none && faults_.size() < kMostFaults && std::none_of(faults_.begin(), faults_.end(), known))
+    faults_.push_back({event.step, role, key});
   return role;
+}
+
+void Watch::end(bool skipped) {
+  if (!skipped) return;
+  const auto of_backward = [&](const FaultEvent& f) { return f.step == step_ && f.where.phase != Phase::forward; };
+  if (knows_skip_)
+    std::erase_if(faults_, of_backward);
+  else
+    knows_skip_ = std::any_of(faults_.begin(), faults_.end(), of_backward);
 }
 
 std::map<TensorKey, Tally> Watch::of_step() const {

@@ -103,7 +103,9 @@ class Watch final : public Observer {
   /// Of the tensors of the last step.
   std::map<TensorKey, Tally> of_step() const;
   const std::map<TensorKey, Tally>& of_run() const { return of_run_; }
-  /// In their order; no more than kMostFaults.
+  /// After the update. Steps that a scaler skips may be many: of their backwards the first one's faults are kept.
+  void end(bool skipped);
+  /// In their order, of each step the first of each role and phase; no more than kMostFaults.
   const std::vector<FaultEvent>& faults() const { return faults_; }
   /// Gradients that this run keeps in 16 bits, between ranks too: by element the smaller of the exact value and the
   /// fp64 run's, as far as they are known. What a pass has flushed earlier is missing in its exact values: from there
@@ -155,6 +157,7 @@ class Watch final : public Observer {
   std::map<std::string, GradientRange> ranges_;
   GradientRange range_of_event_;  ///< for a listener
   std::vector<FaultEvent> faults_;
+  bool knows_skip_ = false;  ///< faults_ has those of a skipped step
 };
 
 }  // namespace ampcheck::checks::train

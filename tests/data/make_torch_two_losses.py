@@ -6,8 +6,13 @@
 One body (SGD) and two heads, classes (Adam) and pixels (SGD), of images of digits.csv. GradScaler on the CPU; each optimizer skips by
 itself. `backward`: one of the weighted sum, or one for each loss with retain_graph. Weights follow from their place. The losses in fp64
 are of the same run in fp64, which steps where the run stepped. torch 2.15.0 on one thread.
+
+In `clipped` each optimizer's gradients are clipped by themselves, after its unscale_: `clip` has max_norm and clip_value of each, in
+the order of the optimizers. `norms` is what clip_grad_norm_ returned (null: it was not called, or not finite), `clipped_norms` is of what
+the optimizer got, `weight_norms` of what it left.
 """
 import json
+import math
 import pathlib
 import sys
 
@@ -27,7 +32,26 @@ def start(name, shape, dtype):
     return torch.tensor([(i * 37 % 101 - 50) / (256 if len(shape) > 1 else 4096) for i in range(count)], dtype=dtype).reshape(shape)
 
 
-def run(rows, each, low, scaler_args, weight, steps_of=None):
+def norm_of(tensors):
+    """In fp64: no rounding of its own. None if it is not finite, which JSON has no word for."""
+    norm = math.sqrt(sum(t.detach().double().square().sum().item() for t in tensors))
+    return norm if math.isfinite(norm) else None
+
+
+def clip_each(optimizers, clip, scaler):
+    """As torch's recipe: unscale_ of one optimizer, then clip_grad_norm_ and clip_grad_value_ of its parameters."""
+    norms = []
+    for optimizer, (max_norm, clip_value) in zip(optimizers, clip):
+        own = [p for group in optimizer.param_groups for p in group["params"]]
+        scaler.unscale_(optimizer)
+        norm = torch.nn.utils.clip_grad_norm_(own, max_norm).item() if max_norm else None
+        norms.append(norm if norm is not None and math.isfinite(norm) else None)
+        if clip_value:
+            torch.nn.utils.clip_grad_value_(own, clip_value)
+    return norms
+
+
+def run(rows, each, low, scaler_args, weight, steps_of=None, clip=None):
     """steps_of: of an earlier run, which this one steps with, in fp64."""
     dtype = torch.float64 if steps_of else torch.float32
     parameters = {n: torch.nn.Parameter(start(n, s, dtype)) for n, s in SHAPES.items()}
@@ -54,6 +78,11 @@ def run(rows, each, low, scaler_args, weight, steps_of=None):
             scaler.scale(weighted[1]).backward()
         else:
             scaler.scale(weighted[0] + weighted[1]).backward()
+        seen = {}
+        if clip:
+            grads = [[p for group in o.param_groups for p in group["params"]] for o in optimizers]
+            seen["norms"] = clip_each(optimizers, clip, scaler)
+            seen["clipped_norms"] = [norm_of([p.grad for p in own]) for own in grads]
         before = list(made)
         for k, optimizer in enumerate(optimizers):
             if steps_of is None:
@@ -61,7 +90,9 @@ def run(rows, each, low, scaler_args, weight, steps_of=None):
             elif steps_of[step]["stepped"][k]:
                 optimizer.step()
         scaler.update()
-        out.append({"losses": [loss.item() for loss in losses], "scale": scale, "scale_after": scaler.get_scale(),
+        if clip:
+            seen["weight_norms"] = [norm_of(own) for own in grads]
+        out.append({**seen, "losses": [loss.item() for loss in losses], "scale": scale, "scale_after": scaler.get_scale(),
                     "stepped": [made[k] > before[k] for k in range(len(optimizers))]})
     return out
 
@@ -78,7 +109,16 @@ def main():
             for got, want in zip(steps, exact):
                 got["fp64_losses"] = want["losses"]
             runs.append({"backward": "each" if each else "sum", "dtype": low, "scaler": scaler, "weight": weight, "steps": steps})
-    json.dump({"torch": torch.__version__.split("+")[0], "runs": runs}, sys.stdout, indent=1)
+    clipped = []
+    for each, low, scaler, weight, clip in (
+            (True, "float16", {"init_scale": 2.0**21, "growth_interval": 3}, 4.0, [(0.5, None), (0.3, None), (None, 0.001)]),
+            (False, "bfloat16", None, 0.5, [(0.25, None), (0.05, 0.004), (None, None)])):
+        steps = run(rows, each, getattr(torch, low), scaler, weight, clip=clip)
+        exact = run(rows, each, getattr(torch, low), scaler, weight, steps, clip)
+        for got, want in zip(steps, exact):
+            got.update({"fp64_" + name: want[name] for name in ("losses", "norms", "clipped_norms", "weight_norms")})
+        clipped.append({"backward": "each" if each else "sum", "dtype": low, "scaler": scaler, "weight": weight, "clip": clip, "steps": steps})
+    json.dump({"torch": torch.__version__.split("+")[0], "runs": runs, "clipped": clipped}, sys.stdout, indent=1)
     print()
 
 

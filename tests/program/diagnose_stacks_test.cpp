@@ -207,5 +207,29 @@ INSTANTIATE_TEST_SUITE_P(All, DiagnosedLogs, ::testing::ValuesIn(kLogs), [](cons
   return name;
 });
 
+/// A trace of our own is more than a log: its tensors say which op it was, and that gradients vanished where no loss
+/// does.
+TEST(DiagnoseTrace, TensorsSayWhatLossesDoNot) {
+  const TemporaryFolder folder;
+  const std::string in = "cd '" + folder.path() + "' && \"$AMPCHECK\" ";
+  const auto record = [&](const char* name, const std::string& options) {
+    return shell(in + "train mlp --steps 4 --record " + name + " " + options + " > /dev/null");
+  };
+  record("nan.trace", "--lr 1000");
+  record("zero.trace", "--scaler none --loss-weight 1e-8 --optimizer adam --lr 0.003");
+  record("fine.trace", "");
+  const ProgramResult broken = shell(in + "diagnose nan.trace");
+  EXPECT_EQ(broken.exit_code, 1) << broken.err;
+  EXPECT_TRUE(contains(broken.out, "step 1: linear_3 (layer2) forward y made finite values non-finite")) << broken.out;
+  EXPECT_TRUE(contains(broken.out, "ampcheck diagnose mlp --dtype fp16 --scaler torch --seed 1")) << broken.out;
+  const ProgramResult zero = shell(in + "diagnose zero.trace --json");
+  EXPECT_EQ(zero.exit_code, 1) << zero.err;
+  EXPECT_EQ(json::parse(zero.out)["kind"], "gradients_vanish");
+  EXPECT_EQ(json::parse(zero.out)["verdict"], "NO GRADIENT");
+  const ProgramResult fine = shell(in + "diagnose fine.trace");
+  EXPECT_EQ(fine.exit_code, 0) << fine.out << fine.err;
+  EXPECT_TRUE(fine.out.starts_with("NOTHING FOUND")) << fine.out;
+}
+
 }  // namespace
 }  // namespace ampcheck::testing

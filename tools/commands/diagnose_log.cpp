@@ -14,6 +14,7 @@
 #include "checks/stacks/te_log.h"
 #include "src/file_bytes.h"
 #include "tools/choose/as_usage.h"
+#include "tools/commands/diagnose_trace.h"
 #include "tools/commands/scaler_commands.h"
 #include "tools/report/json.h"
 #include "tools/report/numbers.h"
@@ -215,7 +216,8 @@ ExitCode diagnose_scale_alone(const checks::scaler::LogAudit& audit, const std::
 
 ExitCode diagnose_training_log(const std::string& text, const std::string& path, bool json,
                                const OtherDataOptions& options) {
-  const stacks::LogDiagnosis found = stacks::diagnose_log(text, columns_of(options.columns));
+  stacks::LogDiagnosis found = stacks::diagnose_log(text, columns_of(options.columns));
+  if (path != "-" && is_trace(text)) as_usage([&] { look_at_tensors(found, path); });
   if (found.steps.empty() && found.scaler) return diagnose_scale_alone(*found.scaler, path, json);
   if (found.steps.empty()) {
     write_stderr(

@@ -21,7 +21,7 @@ namespace {
 using namespace checks::train;
 
 /// What is tried in place of a learning rate that is too large.
-constexpr std::array kLrDivisors = {4.0, 16.0, 64.0, 256.0};
+constexpr std::array kLrDivisors = {4.0, 16.0, 64.0, 256.0, 1e4, 1e6, 1e8, 1e10};
 /// Of the gradients in 16 bits: less may vanish where a run is well.
 constexpr double kMuch = 0.1;
 
@@ -37,7 +37,6 @@ struct Seen {
 
   bool left() const { return d.left_at.has_value(); }
   bool ends_finite() const { return std::isfinite(steps.back().loss); }
-  /// The scale that a run with a scaler begins with.
   /// Left, or with something that is wrong or was not trained.
   bool troubled() const { return left() || !d.findings.empty(); }
   /// Without low precision the loss grows, or is not finite, too.
@@ -45,6 +44,7 @@ struct Seen {
     const std::optional<double>&first = steps.front().fp64_loss, &last = steps.back().fp64_loss;
     return first && last && !(*last <= 2 * *first);
   }
+  /// The scale that a run with a scaler begins with.
   double first_scale() const { return options.scale_rule ? options.scale_rule->init_scale : options.scaler.init_scale; }
 };
 
@@ -142,8 +142,9 @@ Answer scale_grows_too_fast(const Seen& s) {
 
 /// Powers of two that lose nothing of any gradient that was seen, also below 1 and above 2^24.
 Answer scale_is_elsewhere(const Seen& s) {
-  if (s.dtype != Dtype::fp16 || s.trainer.watch() == nullptr || !s.troubled()) return {};
-  if (s.d.vanished_share < kMuch && 2 * s.d.skipped.size() < s.steps.size()) return {};
+  if (s.dtype != Dtype::fp16 || s.trainer.watch() == nullptr) return {};
+  const bool much = s.d.vanished_share >= kMuch;  // also of a run that did not leave: its next steps may
+  if (!much && (!s.troubled() || 2 * s.d.skipped.size() < s.steps.size())) return {};
   LosslessScales all;
   for (const auto& [name, range] : s.trainer.watch()->ranges())
     if (range.nonzero() > 0) all.narrow(lossless_scales(range));
@@ -232,7 +233,7 @@ Try run_with(const Seen& s, const Answer& answer) {
   const Diagnosis d = diagnose(trainer, steps);
   const bool fp64_grows = Seen{trainer, d, steps}.fp64_grows();
   const bool fewer_skips = s.d.skipped.empty() || d.skipped.size() < s.d.skipped.size();
-  const bool fewer_vanish = s.d.vanished_share < kMuch || d.vanished_share < s.d.vanished_share / 2;
+  const bool fewer_vanish = s.d.vanished_share < kMuch || d.vanished_share < kMuch;
   out.cured = !d.left_at && d.findings.empty() && fewer_skips && fewer_vanish && !fp64_grows;
   out.text = fmt::format("tried for {} step{}: loss {}", out.steps, out.steps == 1 ? "" : "s",
                          loss_decimal(steps.back().loss));
@@ -256,7 +257,7 @@ Advice tried(const Seen& s, const Answer& answer) {
     if (!one.cured) continue;
     return {answer.text(), fmt::format("--lr {} {}", number_text(lr / divisor), one.text), ""};
   }
-  return {answer.text(), "", "tried down to a 256th of it"};
+  return {answer.text(), "", fmt::format("tried down to {}", number_text(lr / kLrDivisors.back()))};
 }
 
 }  // namespace

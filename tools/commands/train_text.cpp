@@ -65,10 +65,28 @@ std::string left_line(const Trainer& trainer, const Compared& at, const StepResu
                      last.fp64_loss ? " against " + loss_decimal(*last.fp64_loss) : "");
 }
 
-std::string head_line(const Trainer& trainer, const std::vector<StepResult>& steps) {
+/// Of a run in which nothing came of the training: no matter how close its losses are. Empty for others.
+std::string nothing_line(const char* dtype, const std::vector<RunFinding>& findings, const StepResult& last) {
+  if (!last.fp64_loss) return "";
+  const auto has = [&](std::initializer_list<RunCode> codes) {
+    return std::any_of(findings.begin(), findings.end(), [&](const RunFinding& f) {
+      return f.where.empty() && std::find(codes.begin(), codes.end(), f.code) != codes.end();
+    });
+  };
+  const std::string losses = fmt::format("loss {} against {}", loss_decimal(last.loss), loss_decimal(*last.fp64_loss));
+  if (has({RunCode::not_finite}))
+    return fmt::format("The {} run and the fp64 run both lose their way: {}.", dtype, losses);
+  if (has({RunCode::all_skipped, RunCode::no_gradient, RunCode::not_moved}))
+    return fmt::format("The {} run trained nothing, so how close it is to the fp64 run says nothing: {}.", dtype,
+                       losses);
+  return "";
+}
+
+std::string head_line(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps) {
   const char* dtype = dtype_name(trainer.options());
   const StepResult& last = steps.back();
   if (const auto& left = trainer.verdict().left) return left_line(trainer, *left, last);
+  if (const std::string nothing = nothing_line(dtype, d.findings, last); !nothing.empty()) return nothing;
   if (!last.fp64_loss)
     return fmt::format("The {} run ended with loss {} (--shadow carried compares it with fp64).", dtype,
                        loss_decimal(last.loss));
@@ -81,6 +99,12 @@ std::string head_line(const Trainer& trainer, const std::vector<StepResult>& ste
         dtype, loss_decimal(last.loss), loss_decimal(*last.fp64_loss), apart);
   return fmt::format("The {} run stayed close to the fp64 run: loss {} against {}, never more than {} ({}).", dtype,
                      loss_decimal(last.loss), loss_decimal(*last.fp64_loss), apart, allowed_text(trainer, most));
+}
+
+std::string head_text(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps,
+                      const Style& style) {
+  const bool well = !d.left_at && d.findings.empty();
+  return fmt::format("\n{}{}{}\n", well ? style.green : style.red, head_line(trainer, d, steps), style.reset);
 }
 
 /// What is wrong, beside the distance of the losses.
@@ -254,7 +278,7 @@ Lines skip_lines(const Trainer& trainer, const Diagnosis& d, const std::vector<S
 std::string train_summary(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps,
                           const Advice& advice, const std::vector<std::string>& saved_cases, const Style& style) {
   std::string out = findings_text(trainer, d, saved_cases, style);
-  out += fmt::format("\n{}{}{}\n", d.left_at ? style.red : style.green, head_line(trainer, steps), style.reset);
+  out += head_text(trainer, d, steps, style);
   const std::size_t begin = out.size();
   const auto line = [&](const char* word, const std::string& text) { out += fmt::format("  {:<8}{}\n", word, text); };
   if (d.producer)
@@ -265,12 +289,13 @@ std::string train_summary(const Trainer& trainer, const Diagnosis& d, const std:
          fmt::format("step {}: {} is finite although what it read was not", d.killer->step + 1, d.killer->where.str()));
   const double smallest = d.vanished.empty() ? 0 : format(d.vanished.front().where.dtype).min_subnormal();
   for (std::size_t i = 0; i < std::min<std::size_t>(d.vanished.size(), 3); ++i)
-    line(i == 0 ? "where" : "",
-         fmt::format("{}: {} of non-zero elements became zero{}", d.vanished[i].where.str(),
-                     percent(d.vanished[i].tally.flushed_share()),
-                     i == 0 ? fmt::format(" (smallest kept {}); {} of all gradients in 16 bits",
-                                          rounded_decimal(smallest, 2), percent(d.vanished_share))
-                            : ""));
+    line(
+        i == 0 ? "where" : "",
+        fmt::format("{}: {} of non-zero elements became zero{}", d.vanished[i].where.str(),
+                    percent(d.vanished[i].tally.flushed_share()),
+                    i == 0 ? fmt::format(" (smallest kept {}); {} of all gradients in {}", rounded_decimal(smallest, 2),
+                                         percent(d.vanished_share), trainer.options().fp8 ? "8 and 16 bits" : "16 bits")
+                           : ""));
   if (d.vanished.empty() && d.worst) line("worst", place_text(*d.worst));
   if (d.scale.known && trainer.options().dtype == Dtype::fp16)
     line("scale", scale_advice(d.scale) + (trainer.options().shadows.local || trainer.options().shadows.carried

@@ -47,7 +47,11 @@ INSTANTIATE_TEST_SUITE_P(Causes, Planted,
                                            "truncated_layer", "stale_amax", "dropout_again", "recomputed_in_fp32",
                                            "inference_in_bf16", "fp8_stale", "fp8_history_of_one", "fp8_e4m3_gradients",
                                            "fp8_times_scale", "amax_in_registers", "amax_in_registers_fp16",
-                                           "compared_in_registers", "compared_in_registers_bf16", "one_fused_kernel"));
+                                           "compared_in_registers", "compared_in_registers_bf16", "one_fused_kernel",
+                                           "deep_amax_kept", "image_amax_kept", "sequence_compared_kept",
+                                           "deep_one_kernel", "image_one_kernel", "no_dot_term", "no_factor",
+                                           "guided_relu", "rounded_exponent", "deep_slope", "deep_density",
+                                           "image_square", "sequence_slope", "sequence_hard"));
 
 class Control : public ::testing::TestWithParam<const char*> {};
 TEST_P(Control, IsNoFaultOfPrecision) {
@@ -62,7 +66,9 @@ INSTANTIATE_TEST_SUITE_P(Runs, Control,
                                            "healthy_recomputed", "healthy_dropout", "healthy_inference",
                                            "healthy_fp8_delayed", "healthy_fp8_current", "healthy_amax_stored",
                                            "healthy_amax_stored_fp16", "healthy_amax_fused", "healthy_amax_fused_bf16",
-                                           "healthy_amax_emulated", "healthy_amax_one_kernel"));
+                                           "healthy_amax_emulated", "healthy_amax_one_kernel", "well_deep_amax",
+                                           "well_image_amax", "well_sequence_amax", "well_deep_one_kernel",
+                                           "well_deep_by_exp", "well_image_erfc", "well_sequence_double"));
 
 TEST(Diagnose, OverflowIsSeenBeforeItHappens) {
   const Subject subject = planted("layer_overflows").make();
@@ -95,6 +101,12 @@ TEST(Diagnose, OnlyComparedNumbersThatWereComputedAreAnEquality) {
     EXPECT_FALSE(compares_inputs(*find_op(op))) << op;
 }
 
+TEST(Diagnose, OnlyOpsThatAddUpHaveASumInTooFewBits) {
+  for (const char* op : {"softmax", "linear", "conv2d", "mean", "layer_norm"})
+    EXPECT_TRUE(sums_inputs(*find_op(op))) << op;
+  for (const char* op : {"sigmoid", "relu", "mul", "gelu"}) EXPECT_FALSE(sums_inputs(*find_op(op))) << op;
+}
+
 /// Whatever is advised was tried, or it says that it was not.
 TEST(Diagnose, AdviceIsTriedOrSaysThatItWasNot) {
   const auto said = [](const char* name) {
@@ -113,6 +125,18 @@ TEST(Diagnose, AdviceIsTriedOrSaysThatItWasNot) {
   EXPECT_EQ(said("clip_first"), "tried: the run is well with a step as torch does it");
   EXPECT_EQ(said("race"), "not tried: it needs the machine that the run was made on");
   EXPECT_EQ(said("rate_too_large"), "tried: the run is well with it");
+}
+
+/// Where fp32 was tried and did not help, the line does not say fp32; where it was not tried or helped, it may.
+TEST(Diagnose, WhatDidNotHelpIsNotAdvised) {
+  const Report squares = diagnose_run(planted("fp16_squares").make());
+  ASSERT_FALSE(squares.findings.empty());
+  EXPECT_FALSE(squares.smallest.known);
+  EXPECT_TRUE(testing::contains(squares.findings.front().paste, "a right kernel for norm_b_1"))
+      << squares.findings.front().paste;
+  const Report sum = diagnose_run(planted("fp16_sum").make());
+  EXPECT_EQ(sum.smallest.ops, Ops{"dense_1"});
+  EXPECT_TRUE(testing::contains(sum.findings.front().paste, "autocast")) << sum.findings.front().paste;
 }
 
 /// Where torch's first scale is too small by far, the scale is looked for further up.

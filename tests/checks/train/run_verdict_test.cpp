@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 
 #include <nlohmann/json.hpp>
 
 #include "checks/audit/train_audit.h"
 #include "checks/define/op_def.h"
+#include "checks/train/loss_course.h"
 #include "checks/train/trainer.h"
 #include "tests/support/paths.h"
 #include "tests/support/run_program.h"
@@ -73,6 +75,24 @@ TEST(RunVerdict, AWrongOpIsNamedAtTheTensorsThatItMet) {
   EXPECT_TRUE(contains(found.front().where, "backward dx")) << text(found);
   EXPECT_TRUE(contains(found.front().what, "BUG AC")) << text(found);
   EXPECT_EQ(found.front().step, 0);
+}
+
+/// Numbers that follow no rule have no likely cause: the finding says how many they are, and the worst.
+TEST(RunVerdict, AWrongOpWithoutAKnownCauseIsDescribedByItsNumbers) {
+  OpDef odd = *find_op("linear");
+  const kernels::Kernel right = odd.kernel;
+  odd.kernel.backward = [right](const kernels::KernelCall& call) {
+    right.backward(call);
+    std::vector<double> dw = to_doubles(call.at("dweight"));
+    for (std::size_t i = 0; i < dw.size(); ++i) dw[i] *= 1 + 0.01 * static_cast<double>(i * i * 7919 % 13);
+    from_doubles(dw, call.at("dweight"));
+  };
+  TrainOptions o = checked("mlp", Dtype::fp16);
+  o.kernels_of["linear"] = &odd;
+  const std::vector<RunFinding> found = findings_of(o, 1);
+  ASSERT_TRUE(has(found, RunCode::op)) << text(found);
+  EXPECT_TRUE(contains(found.front().what, " elements, the worst is ")) << text(found);
+  EXPECT_TRUE(contains(found.front().what, ", want ")) << text(found);
 }
 
 TEST(RunVerdict, HealthyStepsOfAllOptimizersAreWithinTheirRule) {
@@ -206,6 +226,22 @@ TEST(RunVerdict, RunsThatDidNothingAreNoPass) {
   EXPECT_EQ(text(still.findings()), "");
 }
 
+/// fp64 goes the same way: no pass, and precision is not why. A hump that the run comes down from is none.
+TEST(RunVerdict, ALossThatGrowsInFp64TooIsNoPass) {
+  TrainOptions o = checked("mlp", Dtype::bf16);
+  o.shadows.carried = true;
+  o.spread_seeds = 5;
+  o.rule.optimizer = {.name = "sgd", .lr = 1000, .momentum = 0.9};
+  const std::vector<RunFinding> grows = findings_of(o, 4);
+  ASSERT_TRUE(has(grows, RunCode::not_finite)) << text(grows);
+  EXPECT_TRUE(contains(grows.back().what, "precision is not why")) << text(grows);
+  o.rule.optimizer.lr = 0.05;
+  EXPECT_FALSE(has(findings_of(o, 12), RunCode::not_finite));
+  EXPECT_EQ(leaves(std::vector<double>{0.3, 0.7, 1.3, 0.9, 0.4, 0.3, 0.3}), -1);
+  EXPECT_EQ(leaves(std::vector<double>{0.3, 0.7, 1.3, 1.9, 0.4, 2.3}), 2);
+  EXPECT_EQ(leaves(std::vector<double>{0.3, 0.7, NAN, 0.3, 0.3, 0.3}), 2);
+}
+
 TEST(RunVerdict, TheTensorsOfAWrongCallAreJudgedAgainByCheck) {
   const ampcheck::testing::TemporaryFolder folder;
   const std::string net = folder.path() + "/net.toml";
@@ -220,6 +256,14 @@ TEST(RunVerdict, TheTensorsOfAWrongCallAreJudgedAgainByCheck) {
   const ProgramResult check = ampcheck(again);
   EXPECT_EQ(check.exit_code, 1) << again << check.out << check.err;
   EXPECT_TRUE(contains(check.out, "backward dx")) << check.out;
+}
+
+/// A kernel that takes fp8 alone is in no net of 16 bits, and so neither found nor an alarm.
+TEST(RunVerdict, TheAuditPlantsWhatTakesTheNetsTypesAlone) {
+  EXPECT_TRUE(train_audit::audit({.patterns = {"mul.product_in_fp16"}}).empty());
+  const std::vector<train_audit::Trial> trials = train_audit::audit({.patterns = {"rms_norm.normal_term_missing"}});
+  ASSERT_FALSE(trials.empty());
+  for (const train_audit::Trial& t : trials) EXPECT_TRUE(t.found && t.named) << t.net << " " << t.what;
 }
 
 TEST(RunVerdict, ASampleOfTheAuditMeetsItsGoals) {

@@ -78,18 +78,20 @@ void start_as_torch(ParameterSet& parameters) {
   }
 }
 
-nlohmann::json torch_runs() {
+nlohmann::json torch_runs(const char* kind = "runs") {
   std::ifstream file(tests::in_data_root("/tests/data/torch_two_losses.json"));
-  return nlohmann::json::parse(file).at("runs");
+  return nlohmann::json::parse(file).at(kind);
 }
 
 /// Two programs that round alike but add in another order are no further apart than each may be from the run without
 /// rounding, for which torch's own distance from its fp64 run stands: over all steps the most of it, twice.
-double bound_of(const nlohmann::json& run, std::size_t loss) {
+double bound_of(const nlohmann::json& run, std::size_t number, const std::string& what = "losses") {
   double most = 0;
-  for (const auto& step : run.at("steps"))
-    most = std::max(
-        most, std::fabs(step.at("losses").at(loss).get<double>() - step.at("fp64_losses").at(loss).get<double>()));
+  for (const auto& step : run.at("steps")) {
+    const auto &got = step.at(what).at(number), &exact = step.at("fp64_" + what).at(number);
+    if (got.is_null() || exact.is_null()) continue;  // no norm, or one that is not finite
+    most = std::max(most, std::fabs(got.get<double>() - exact.get<double>()));
+  }
   return 2 * most;
 }
 
@@ -245,6 +247,103 @@ TEST(Several, EachClipsItsOwnGradients) {
   EXPECT_GT(clipped, 3);
   for (const RunFinding& f : trainer.findings())
     ADD_FAILURE() << text_of(f.code).name << " " << f.where << " " << f.what;
+}
+
+/// The same in torch, which clips the parameters of each optimizer after its unscale_.
+TrainOptions clipped_run_of(const nlohmann::json& torch) {
+  TrainOptions out = run_of(torch);
+  const auto limit = [&](std::size_t k, std::size_t which) {
+    const nlohmann::json& value = torch.at("clip").at(k).at(which);
+    return value.is_null() ? 0.0 : value.get<double>();
+  };
+  out.rule.clip_norm = limit(0, 0);
+  out.rule.clip_value = limit(0, 1);
+  for (std::size_t k = 1; k < 3; ++k) {
+    out.rule.further[k - 1].clip_norm = limit(k, 0);
+    out.rule.further[k - 1].clip_value = limit(k, 1);
+  }
+  out.norms = true;
+  return out;
+}
+
+/// 2-norms over each optimizer's parameters, of their gradients or of the weights.
+std::vector<double> norms_by_optimizer(Trainer& trainer, bool weights) {
+  std::vector<double> out(trainer.optimizers().size());
+  auto& all = trainer.parameters().all();
+  for (std::size_t p = 0; p < all.size(); ++p)
+    for (const float v : (weights ? all[p].value : all[p].grad).span<float>()) {
+      double& norm = out[trainer.optimizers().of(p)];
+      norm = std::hypot(norm, static_cast<double>(v));
+    }
+  return out;
+}
+
+/// What of a run is not torch's. Numbers that torch has none of (not finite, or not clipped) are no difference of a
+/// number here.
+std::vector<std::string> departures(const nlohmann::json& torch, const TrainOptions& options) {
+  std::vector<std::string> out;
+  Trainer trainer(options);
+  start_as_torch(trainer.parameters());
+  constexpr double kElements[] = {32 * 64 + 32, 10 * 32 + 10, 64 * 32 + 64};  // of body, classes, pixels
+  for (const nlohmann::json& want : torch.at("steps")) {
+    const StepResult got = trainer.step();
+    // A norm is a sum of as many squares as there are elements, each side's in its own order and in fp32.
+    const auto hold = [&](const std::string& what, std::size_t k, double value) {
+      const nlohmann::json& expected = want.at(what).at(k);
+      const double order = what == "norms" || what == "clipped_norms" ? kElements[k] * kFp32.unit_roundoff() : 0;
+      const bool same = expected.is_null()
+                            ? !std::isfinite(value)
+                            : std::fabs(value - expected.get<double>()) <= bound_of(torch, k, what) + order * value;
+      if (!same) out.push_back(what + " of " + std::to_string(k) + " in step " + std::to_string(got.step));
+    };
+    const std::vector<double> grads = norms_by_optimizer(trainer, false), values = norms_by_optimizer(trainer, true);
+    for (std::size_t k = 0; k < 2; ++k) hold("losses", k, got.losses[k]);
+    for (std::size_t k = 0; k < 3; ++k) {
+      if (got.optimizers[k].stepped != want.at("stepped").at(k).get<bool>())
+        out.push_back("stepped " + std::to_string(k));
+      const auto& clipping = k == 0 ? got.clipping : got.optimizers[k].clipping;
+      hold("norms", k, clipping && clipping->norm ? *clipping->norm : std::nan(""));
+      hold("clipped_norms", k, grads[k]);
+      hold("weight_norms", k, values[k]);
+    }
+  }
+  return out;
+}
+
+TEST(Several, ClippingOfEachOptimizerIsTorchs) {
+  const nlohmann::json runs = torch_runs("clipped");
+  ASSERT_EQ(runs.size(), 2u);
+  for (const nlohmann::json& torch : runs) {
+    SCOPED_TRACE(torch.at("dtype").get<std::string>());
+    for (const std::string& departure : departures(torch, clipped_run_of(torch))) ADD_FAILURE() << departure;
+    int clipped = 0, kept = 0;  // both are needed, or the record shows little
+    for (const auto& step : torch.at("steps"))
+      if (const auto& norm = step.at("norms").at(0); !norm.is_null())
+        (norm.get<double>() > torch.at("clip").at(0).at(0).get<double>() ? clipped : kept) += 1;
+    EXPECT_GT(clipped, 2);
+    if (torch.at("dtype") == "bfloat16") {
+      EXPECT_GT(kept, 3);
+    }
+  }
+}
+
+/// Planted: one norm for all; the second optimizer's limit is the first one's; no clipping of single elements; not
+/// clipped at all.
+TEST(Several, ClippingThatIsNotTorchsIsSeenInTheComparison) {
+  const std::function<void(StepRule&)> plants[] = {
+      [](StepRule& rule) {
+        for (LayerOptimizer& own : rule.further) own.clip_norm = own.clip_value = -1;
+      },
+      [](StepRule& rule) { rule.further[0].clip_norm = rule.clip_norm; },
+      [](StepRule& rule) { rule.further[0].clip_value = rule.further[1].clip_value = 0; },
+      [](StepRule& rule) { rule.clip_norm = 0; },
+  };
+  for (const nlohmann::json& torch : torch_runs("clipped"))
+    for (const auto& plant : plants) {
+      TrainOptions options = clipped_run_of(torch);
+      plant(options.rule);
+      EXPECT_FALSE(departures(torch, options).empty()) << torch.at("dtype") << " " << &plant - plants;
+    }
 }
 
 /// Planted: the second optimizer's gradients are clipped once more with all others.

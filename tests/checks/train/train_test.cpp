@@ -250,6 +250,32 @@ TEST(Train, WhatUnscalesAndMovesIsNoProducer) {
     EXPECT_TRUE(fault.role != FaultRole::producer || fault.where.phase == Phase::backward) << fault.where.str();
 }
 
+/// Many steps that the scaler skips while it comes down do not hide the op that ends the run behind them.
+TEST(Train, TheProducerBehindManySkippedStepsIsNamed) {
+  TrainOptions options = options_of(small_net(1), Dtype::fp16, 65536);
+  options.scaler.init_scale = 0x1p110F;
+  int fault_at = -1, step = 0;
+  options.fault = [&](const Event& e) {
+    if (e.step == fault_at && e.op == "relu_1" && e.tensor == "y" && !e.cast)
+      static_cast<std::uint16_t*>(e.got.data)[3] = 0x7c00;
+  };
+  Trainer trainer(options);
+  std::vector<StepResult> steps;
+  do {
+    steps.push_back(trainer.step());
+    ASSERT_LT(++step, 120);
+  } while (!steps.back().stepped);
+  ASSERT_GT(step, 70) << "enough to fill what is kept of faults";
+  fault_at = step;
+  steps.push_back(trainer.step());
+  const Diagnosis d = diagnose(trainer, steps);
+  ASSERT_TRUE(d.producer);
+  EXPECT_EQ(d.producer->step, fault_at);
+  EXPECT_EQ(d.producer->where.str(), "relu_1 forward y");
+  ASSERT_TRUE(d.caught);
+  EXPECT_EQ(d.caught->step, 0);
+}
+
 TEST(Train, AnOpThatHidesANonFiniteValueIsNamed) {
   TrainOptions options = options_of(small_net(1), Dtype::fp16, 0);
   // The gradient of an element that relu had cut off: its backward writes 0 there.
