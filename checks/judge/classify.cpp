@@ -55,8 +55,10 @@ bool is_known(const Replayed& cause) { return cause.kind != Replayed::Kind::none
 
 /// What replays say.
 Replayed replays(const Asked& wrong, bool one_factor, RightRows* right) {
-  if (!one_factor && is_known(wrong.surely_low())) return wrong.surely_low();
+  const bool low = !one_factor && is_known(wrong.surely_low());
   Replayed out = explained_by_change(wrong);
+  // Errors of the size of a short accumulator's say less than a formula that gives every number, here and elsewhere.
+  if (low) return out.kind == Replayed::Kind::changed_formula && out.every ? out : wrong.surely_low();
   // In short rows a sum without its tail may be no sum at all, and a sum kept in 16 bits one that adds up in them.
   const bool open = out.kind == Replayed::Kind::none || out.kind == Replayed::Kind::changed_formula || out.of_sum;
   if (!open || one_factor) return out;
@@ -70,7 +72,7 @@ Replayed replays(const Asked& wrong, bool one_factor, RightRows* right) {
     }
   }
   if (out.kind != Replayed::Kind::none && !out.of_sum) return out;
-  if (const Replayed low = explained_by_low_accumulation(wrong, right); is_known(low)) out = low;
+  if (const Replayed replayed = explained_by_low_accumulation(wrong, right); is_known(replayed)) out = replayed;
   return out;
 }
 
@@ -230,6 +232,10 @@ void explain(const WrongTensor& wrong, Notes& notes, CheckResult& check) {
   }
   if (const std::string words = truncated(wrong, notes); !words.empty()) {
     check.find(Code::ac305);
+    check.cause = words;
+    return;
+  }
+  if (const std::string words = rounded_otherwise(wrong); !words.empty()) {
     check.cause = words;
     return;
   }

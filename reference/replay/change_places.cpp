@@ -299,6 +299,9 @@ void FormulaChanges::places() {
       continue;
     }
     if (node.primitive == Primitive::stored && node.shape.count() > 1) another_order(node_id);
+    if ((node.primitive == Primitive::sum || node.primitive == Primitive::max) && node.shape.count() > 1 &&
+        node_id != target_.id)
+      another_order(node_id);
     shared_by_rows(node_id);
     if (node.primitive == Primitive::less || node.primitive == Primitive::less_equal) edge_moved(node_id);
     if (node.primitive == Primitive::sum || node.primitive == Primitive::max) terms_left_out(node_id);
