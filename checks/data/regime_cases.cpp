@@ -385,12 +385,15 @@ class CaseList {
     call.range = "specials";
     if (applies(call.range)) add(call);
   }
-  /// And windows of one element, or along another axis.
+  /// And windows of one element, or along another axis. What a word or a whole number says moves elements; a factor
+  /// among infinities and zeros makes NaN where the formula has none to be judged by.
   void add_attributes_at_specials() {
     section(4);
     if (!applies("specials")) return;
     for (const AttributeSpec& attribute : signature_.attributes)
       for (const AttributeValue& value : attribute.other_values) {
+        const double* const number = std::get_if<double>(&value);
+        if (number != nullptr && (*number == 0 || *number != std::floor(*number))) continue;
         OpCall call = base_;
         call.attributes.set(attribute.name, value);
         call.range = "specials";

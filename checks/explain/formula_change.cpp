@@ -257,6 +257,9 @@ class BestChange {
     if (!(convincing || promising(seen)) || !seen.better_than(best_)) return true;
     double odds = 0;
     if (!holds_elsewhere(how, change, seen, convincing, odds)) return true;
+    Odds narrow = seen.narrowed ? narrow_odds(wrong_, changed) : Odds();
+    narrow.log10 += odds;
+    if (seen.narrowed && !convincing && narrow.log10 < kTellingOdds) return true;
     best_ = seen;
     best_.by_others = !convincing;
     found_.kind = seen.narrowed         ? Replayed::Kind::narrowed
@@ -268,10 +271,8 @@ class BestChange {
     found_.words = "these are the values of the formula " + change.words;
     found_.odds = HUGE_VAL;
     if (seen.narrowed) {
-      Odds here = narrow_odds(wrong_, changed);
-      here.log10 += odds;
-      found_.words = change.words + " " + against(name(wrong_.run.op.signature.precision.compute), here);
-      found_.odds = here.log10;
+      found_.words = change.words + " " + against(name(wrong_.run.op.signature.precision.compute), narrow);
+      found_.odds = narrow.log10;
     }
     if (change.nonlinear && recording.cotangents.contains(change.leaf)) found_.words += ": not linear in the cotangent";
     return !best_.perfect();

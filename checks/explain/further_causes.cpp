@@ -197,6 +197,12 @@ std::string fast_function(const Standing& standing, Notes& notes, CheckResult& c
   return departed.words;
 }
 
+/// A factor of a part of the numbers is said with the place of that part; no change of the formula says more.
+bool a_factor_somewhere(const WrongTensor& wrong, const std::string& cause) {
+  return 2 * wrong.comparison.outside.size() < wrong.got.size() &&
+         (cause.starts_with("off by a constant factor of") || cause.starts_with("the sign is flipped"));
+}
+
 std::string further_change(const WrongTensor& wrong) { return explained_by_further_change(wrong).words; }
 
 /// Of a tensor whose values are wrong and finite: the first of these that says something.
@@ -212,7 +218,9 @@ std::string further_cause(const WrongTensor& wrong, Notes& notes, CheckResult& c
   for (const auto& hypothesis : {unstable_algebra, right_for_another_call})
     if (const std::string words = hypothesis(standing.rows()); !words.empty()) return words;
   if (const std::string words = transposed(wrong); !words.empty()) return words;
-  if (const Replayed changed = explained_by_further_change(standing.rows()); changed.kind != Replayed::Kind::none) {
+  const Replayed changed =
+      a_factor_somewhere(wrong, check.cause) ? Replayed() : explained_by_further_change(standing.rows());
+  if (changed.kind != Replayed::Kind::none) {
     if (changed.kind == Replayed::Kind::approximated) {
       check.find(Code::ac304);
       check.cause.clear();

@@ -59,9 +59,15 @@ Replayed replays(const Asked& wrong, bool one_factor, RightRows* right) {
   Replayed out = explained_by_change(wrong);
   // Errors of the size of a short accumulator's say less than a formula that gives every number, here and elsewhere.
   if (low) return out.kind == Replayed::Kind::changed_formula && out.every ? out : wrong.surely_low();
+  // A number in fewer bits that says little more than no cause at all does not keep a likelier one from being heard.
+  const bool weak = out.kind == Replayed::Kind::narrowed && out.odds < kTellingOdds;
   // In short rows a sum without its tail may be no sum at all, and a sum kept in 16 bits one that adds up in them.
   const bool open = out.kind == Replayed::Kind::none || out.kind == Replayed::Kind::changed_formula || out.of_sum;
-  if (!open || one_factor) return out;
+  if (!(open || weak) || one_factor) return out;
+  if (weak && !out.of_sum) {
+    const Replayed replayed = explained_by_low_accumulation(wrong, right);
+    return is_known(replayed) && replayed.odds > out.odds ? replayed : out;
+  }
   if (!out.of_sum) {
     const std::string dropped = dropped_terms(wrong);
     if (!dropped.empty() && out.kind == Replayed::Kind::none)
