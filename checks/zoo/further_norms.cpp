@@ -20,7 +20,7 @@ enum class Twist {
   root_missing,
   squares_in_bf16,
   odd_element_lost,
-  centred_after_all,
+  centred_too,
   mean_over_root,
   // y
   weight_of_row,
@@ -59,7 +59,7 @@ struct Norm {
   Stats stats(std::span<const float> x, float eps) const {
     const auto size = static_cast<float>(x.size());
     Stats out;
-    if (centred || twist == Twist::centred_after_all) {
+    if (centred || twist == Twist::centred_too) {
       for (const float v : x) out.mean += v;
       out.mean /= twist == Twist::mean_over_root ? std::sqrt(size) : size;
     }
@@ -189,8 +189,8 @@ std::vector<Specimen> further_norm_specimens() {
         kAllTypes, V::bug}},
       {});
   add(out, "rms_norm",
-      {{"centred_after_all", 30, "the mean is taken off before the squares, as of layer_norm's variance", "any", V::bug,
-        "mean|centred|another|term|layer_norm|variance", rms(Twist::centred_after_all)},
+      {{"centred_too", 30, "the mean is taken off first, in y and in its squares, as layer_norm does", "any", V::bug,
+        "mean|centred|another|term|layer_norm|variance", rms(Twist::centred_too)},
        {"dot_without_weight", 7, "mean(dy n), where mean(dy weight n) is due", "any weight", V::bug, "weight|factor",
         rms(Twist::dot_without_weight)},
        {"normal_added", 2, "dx = inv_rms (g + n mean(g n))", "any", V::bug, "sign|plus|added",
