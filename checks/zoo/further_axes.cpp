@@ -88,7 +88,7 @@ void add_sums(std::vector<Specimen>& out) {
         V::structural},
        {"skips_nan", 29, "NaN counts as 0", "NaN", V::bug, "nan|finite where|hides|skip|zero",
         along(of_numbers, whole)},
-       {"gradient_of_mean", 42, "dx = g / n", "n above 1", V::bug, "factor|count|mean|divid", along(sum_of, part)},
+       {"gradient_over_count", 42, "dx = g / n", "n above 1", V::bug, "factor|count|mean|divid", along(sum_of, part)},
        {"cotangent_of_first", 9, "every line takes the cotangent of the first", "more than one line", V::bug,
         "another|first|cotangent|broadcast|same|scalar", along(sum_of, whole, {Io::first_for_all, "dy"}), kAllTypes,
         V::structural},

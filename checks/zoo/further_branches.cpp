@@ -10,10 +10,8 @@ namespace {
 using V = Verdict;
 
 float relu_of(float x, float) { return x <= 0 ? 0.0f : x; }
-float relu_slope(float x, float g, float) { return x <= 0 ? 0.0f : g; }
 float leaky_of(float x, float a) { return x <= 0 ? a * x : x; }
 float leaky_slope(float x, float g, float a) { return x <= 0 ? a * g : g; }
-float elu_of(float x, float a) { return x <= 0 ? a * std::expm1(x) : x; }
 float elu_slope(float x, float g, float a) { return x <= 0 ? g * (a * std::exp(x)) : g; }
 float power_of(float x, float p) { return std::pow(x, p); }
 float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
@@ -34,7 +32,7 @@ void add_rectifiers(std::vector<Specimen>& out) {
         elementwise(relu_of, [](float, float g, float) { return g; })}},
       {});
   add(out, "leaky_relu",
-      {{"branches_exchanged", 2, "negative_slope x where x > 0, x besides", "any", V::bug,
+      {{"branches_turned", 2, "negative_slope x where x > 0, x besides", "any", V::bug,
         "exchang|swap|mask|branch|condition|sign|turned|factor|revers",
         elementwise([](float x, float a) { return x <= 0 ? x : a * x; }, leaky_slope, "negative_slope")},
        {"slope_squared", 40, "the slope is applied twice: dx = g negative_slope^2", "negative x", V::bug,
@@ -93,7 +91,7 @@ float held_slope(float x, float g, float least, float most) { return x < least |
 
 void add_clamp(std::vector<Specimen>& out) {
   add(out, "clamp",
-      {{"symmetric", 45, "held between -max and max", "min other than -max", V::bug,
+      {{"bounds_mirrored", 45, "held between -max and max", "min other than -max", V::bug,
         "attribute|min|sign|another|bound|max|limit",
         clamp([](float x, float, float most) { return held(x, -most, most); },
               [](float x, float g, float, float most) { return held_slope(x, g, -most, most); })},

@@ -12,7 +12,6 @@ using V = Verdict;
 constexpr float kSqrtHalf = 0.70710678f, kDensity = 0.39894228f;  // 1/sqrt(2), 1/sqrt(2 pi)
 constexpr float kScale = 0.79788456f, kCubic = 0.044715f;         // sqrt(2/pi)
 
-float exp_of(float x, float) { return std::exp(x); }
 float exp_slope(float x, float g, float) { return g * std::exp(x); }
 float log_of(float x, float) { return std::log(x); }
 float log_slope(float x, float g, float) { return g / x; }
@@ -70,7 +69,7 @@ void add_exponentials(std::vector<Specimen>& out) {
   add(out, "log",
       {{"of_one_more", 30, "log(1 + x)", "any", V::bug, "another|1 +|+ 1|added|log1p|constant|plus 1",
         elementwise([](float x, float) { return std::log1p(x); }, log_slope)},
-       {"slope_of_base_two", 1, "dx = g / (x ln 2), as of log2(x)", "any", V::bug,
+       {"slope_of_log2", 1, "dx = g / (x ln 2), as of log2(x)", "any", V::bug,
         "factor|constant|base|ln 2|ln(2)|log(2)|log2|another",
         elementwise(log_of, [](float x, float g, float) { return g / (x * 0.69314718f); })},
        {"argument_floored",

@@ -179,7 +179,7 @@ std::vector<Specimen> further_head_specimens() {
         "factor|scale|count|extent|sqrt|root|constant", attention(Twist::scale_by_keys)},
        {"average_of_exponentials", 42, "o is divided by the number of keys, not by the sum", "any", V::bug,
         "factor|normali|divid|sum|count", attention(Twist::divided_by_count)},
-       {"scale_missing_in_dq", 1, "dq without 1/sqrt(E)", "E above 1", V::bug, "factor|scale|missing|without",
+       {"dq_without_scale", 1, "dq without 1/sqrt(E)", "E above 1", V::bug, "factor|scale|missing|without",
         backward(Twist::scale_missing_in_dq)},
        {"delta_without_p", 3, "delta = sum dp, where sum p dp is due", "more than one key", V::bug,
         "factor|missing|without|delta|weigh|dot", backward(Twist::delta_without_p)},

@@ -249,7 +249,7 @@ Kernel mse_loss(Mse twist) {
 
 void add_mse_loss(std::vector<Specimen>& out) {
   add(out, "mse_loss",
-      {{"root", 30, "the root of the mean square", "any", V::bug, "root|sqrt|another|power|square",
+      {{"rmse", 30, "the root of the mean square", "any", V::bug, "root|sqrt|another|power|square",
         mse_loss(Mse::root)},
        {"gradient_over_columns", 42, "2/D in the gradients, where 2/(N D) is due", "more than one row", V::bug,
         "factor|count|rows|mean", mse_loss(Mse::gradient_over_columns)},

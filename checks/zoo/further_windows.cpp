@@ -194,7 +194,7 @@ std::vector<Specimen> further_window_specimens() {
         conv(Conv::bias_of_image), kAllTypes, V::structural},
        {"dx_without_padding", 44, "dx is written as without padding", "padding", V::bug,
         "padding|attribute|shift|another", conv(Conv::none, Conv::dx_without_padding), kAllTypes, V::structural},
-       {"dweight_of_last_image", 16, "images overwrite each other's dweight", "more than one image", V::bug,
+       {"dweight_overwritten", 16, "images overwrite each other's dweight", "more than one image", V::bug,
         "overwrit|lost|only the last|image|leaves out|left out", conv(Conv::none, Conv::dweight_of_last_image),
         kAllTypes, V::structural},
        {"dx_of_first_filter", 8, "dx takes the first output channel alone", "O above 1", V::bug,
