@@ -92,8 +92,8 @@ void add_sums(std::vector<Specimen>& out) {
        {"cotangent_of_first", 9, "every line takes the cotangent of the first", "more than one line", V::bug,
         "another|first|cotangent|broadcast|same|scalar", along(sum_of, whole, {Io::first_for_all, "dy"}), kAllTypes,
         V::structural},
-       {"lanes_in_fp16", 24, "32 lanes accumulate in fp16", "any", V::precision_contract,
-        "fp16|accumulates|rounded|stored|partial|keeps|takes", along(lanes_in_fp16, whole), kAllTypes, V::bug},
+       {"lanes_in_fp16", 24, "32 lanes accumulate in fp16", "any", V::precision_contract, "accumulates in fp16|partial",
+        along(lanes_in_fp16, whole), kAllTypes, V::bug},
        {"of_sizes", 2, "the sum of |x|", "negative x", V::bug, "sign|absolute|another|size", along(size_of, whole)}},
       {});
   add(out, "mean",
@@ -184,8 +184,8 @@ void add_extremes(std::vector<Specimen>& out) {
         extreme(-1, Pick::from_half_limit),
         {Dtype::fp32, Dtype::bf16}},
        {"offset_forgotten", 22, "the place in the line is written without the line's offset", "more than one line",
-        V::structural, "zero|another|row|lost|index|first|line", extreme(-1, Pick::row_of_place_forgotten), kAllTypes,
-        V::bug},
+        V::structural, "another|lost|index|offset|first line|first row", extreme(-1, Pick::row_of_place_forgotten),
+        kAllTypes, V::bug},
        {"tail_of_4_lost", 13, "what follows the last full vector of 4 is not looked at", "lengths no multiple of 4",
         V::bug, "tail|last|leaves out|left out|lost", extreme(-1, Pick::tail_of_4), kAllTypes, V::structural}},
       {});

@@ -46,7 +46,7 @@ void add_rectifiers(std::vector<Specimen>& out) {
       {});
   add(out, "elu",
       {{"one_not_taken_off", 3, "alpha exp(x) on the left", "negative x", V::bug,
-        "term|missing|constant|- 1|minus|added|without|alpha",
+        "term|missing|constant|- 1|minus|added|without|alpha|sum of 1 and expm1",
         elementwise([](float x, float a) { return x <= 0 ? a * std::exp(x) : x; }, elu_slope, "alpha")},
        {"argument_over_alpha", 30, "alpha (exp(x / alpha) - 1), which is celu", "alpha other than 1", V::bug,
         "alpha|attribute|another|divid|factor|celu",
@@ -101,7 +101,7 @@ void add_clamp(std::vector<Specimen>& out) {
                        float most) { return held_slope(x, held(g, least, most), least, most); }),
         kAllTypes, V::bug},
        {"lower_side_alone", 32, "min is not applied", "x below min", V::bug,
-        "min|bound|missing|only where|mask|branch|below|without",
+        "min|bound|missing|only where|mask|branch|below|without|never held",
         clamp([](float x, float, float most) { return x > most ? most : x; }, held_slope)}},
       {});
 }

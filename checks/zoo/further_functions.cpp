@@ -60,7 +60,8 @@ void add_exponentials(std::vector<Specimen>& out) {
         V::bug,
         "clamp|clip|satur|cut|limit|constant|held|above 80|finite where",
         elementwise([](float x, float) { return std::exp(x > 80 ? 80 : x); }, exp_slope),
-        {Dtype::fp32, Dtype::bf16}},
+        {Dtype::fp32, Dtype::bf16},
+        V::range_declared},
        {"short_series", 29, "2^f by its series up to the fourth power", "any", V::precision_contract,
         "fast|exp|digits|approximat|polynomial|series",
         elementwise(exp_by_short_series, [](float x, float g, float) { return g * exp_by_short_series(x, 0); }),
@@ -202,7 +203,7 @@ void add_gelus(std::vector<Specimen>& out) {
       {});
   add(out, "silu",
       {{"sigmoid_in_bf16", 24, "the sigmoid is computed in bf16", "any", V::precision_contract,
-        "bf16|rounded|stored|keeps|takes",
+        "bf16|rounded|stored|keeps|approximate sigmoid",
         unary([](float x, Dtype) { return x * bf16(1 / bf16(1 + bf16(std::exp(-x)))); },
               [](float x, float g, Dtype) { return silu_slope(x, g, 0); }),
         kAllTypes, V::bug}},
