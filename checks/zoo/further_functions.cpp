@@ -182,6 +182,9 @@ void add_gelus(std::vector<Specimen>& out) {
                       return g * (0.5f * (1 + t) + 0.5f * x * (1 - t * t) * (1 + 3 * kCubic * (x * x)));
                     })}},
       {});
+}
+
+void add_softplus(std::vector<Specimen>& out) {
   add(out, "softplus",
       {{"base_two", 1, "max(z, 0) + log2(1 + exp(-|z|)), with no ln 2", "any", V::bug,
         "factor|constant|base|log2|ln 2|ln(2)|log(2)|another",
@@ -217,6 +220,7 @@ std::vector<Specimen> further_function_specimens() {
   add_exponentials(out);
   add_sigmoids(out);
   add_gelus(out);
+  add_softplus(out);
   return out;
 }
 
