@@ -134,7 +134,7 @@ std::vector<Specimen> further_channel_specimens() {
        {"square_not_centred", 4, "the mean of x^2 for the variance", "any", V::bug,
         "mean|term|missing|without|variance|centred|square", group(Twist::square_not_centred)},
        {"eps_beside_root", 6, "1/sqrt(variance) + eps", "any", V::bug,
-        "outside|beside|after the root|without the term eps|without eps|root + eps", group(Twist::eps_beside_root)},
+        "eps outside|beside|after the root|without the term eps|without eps|root + eps", group(Twist::eps_beside_root)},
        {"dweight_without_inverse", 1, "dweight = sum dy (x - mean)", "any", V::bug,
         "factor|inv_std|missing|without|normal", group(Twist::dweight_without_inverse)},
        {"dbias_of_first_place", 8, "dbias adds up the first place of each channel alone", "L above 1", V::bug,
