@@ -334,6 +334,7 @@ void FormulaChanges::constant_moved(int id, const std::vector<int>& at_hand) {
 
 void FormulaChanges::repeats() {
   const std::vector<int> at_hand = numbers_at_hand();
+  other_geometry();
   counts_of_other_axes();
   branch_taken(at_hand);
   for (std::size_t id = needed_.size(); id-- > 0 && going_;) {

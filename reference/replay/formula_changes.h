@@ -267,6 +267,13 @@ class FormulaChanges {
   /// Other padding; windows that begin elsewhere.
   void other_borders(int id);
 
+  // ---- change_geometry.cpp ----
+
+  /// Windows over images with another stride, padding or dilation.
+  void other_geometry();
+  void in_another_geometry(const std::vector<std::int64_t>& due, const std::vector<std::int64_t>& map,
+                           const std::string& words);
+
   // ---- change_places.cpp ----
 
   void places();
