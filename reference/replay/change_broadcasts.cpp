@@ -110,7 +110,7 @@ void FormulaChanges::other_centre(int id) {
   const auto say = [&](const Values& centre, const std::string& words) {
     Values other = from;
     for (std::size_t i = 0; i < other.size(); ++i) other[i] -= centre[i];
-    const std::string said = fmt::format("with {} less {} for less {}", text(node.args[0]), words, text(node.args[1]));
+    const std::string said = fmt::format("with {} {} for less {}", text(node.args[0]), words, text(node.args[1]));
     with(id, other, chosen(said, kOfCentres));
     for (std::size_t user = static_cast<std::size_t>(id) + 1; user < needed_.size() && going_; ++user) {
       if (!needed_[user] || given(static_cast<int>(user))) continue;
@@ -121,11 +121,14 @@ void FormulaChanges::other_centre(int id) {
                chosen(fmt::format("{} in {}", said, text(static_cast<int>(user))), kOfCentres));
     }
   };
-  say(at_place(0), "its first number");
-  say(at_place(a.n - 1), "its last number");
-  say(extreme(true), "its largest number");
-  say(extreme(false), "its smallest number");
-  say(Values(from.size(), 0.0), "nothing");
+  say(at_place(0), "less its first number");
+  say(at_place(a.n - 1), "less its last number");
+  say(extreme(true), "less its largest number");
+  say(extreme(false), "less its smallest number");
+  say(Values(from.size(), 0.0), "less nothing");
+  Values added = spread(node, 1);
+  for (double& v : added) v = -v;
+  say(added, "plus it, the other sign,");
 }
 
 void FormulaChanges::joined_in_one_use(int id, const std::vector<int>& at_hand) {

@@ -358,6 +358,12 @@ void FormulaChanges::systematic() {
     if (needed_[id] && !given(node) && !graph_.node(node).args.empty()) inner.push_back(node);
   }
   leaves_exchanged(at_hand);
+  // The nearest slips first: an input or another result where one is due.
+  std::vector<int> named;
+  for (const int id : at_hand)
+    if (given(id) || names_.contains(id)) named.push_back(id);
+  for (const int id : inner)
+    if (going_ && !moves_nothing(graph_.node(id).primitive)) operands_exchanged(id, named);
   for (const int id : inner) {
     if (!going_) return;
     functions_exchanged(id);

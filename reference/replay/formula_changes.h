@@ -151,6 +151,8 @@ class FormulaChanges {
   void shift_change(int id, const Node& node);
 
   void leaf(int id);
+  /// Read with two axes exchanged, or less its own mean.
+  void other_layouts(int id);
 
   /// A mask left out, or one column too wide or too narrow.
   void mask_change(int id, const Node& node);
