@@ -330,8 +330,14 @@ class BestChange {
     }
     if (!convincing && !enough()) return false;
     one.extents = numbers_of_extents(wrong_.run.call.dims);
+    return holds_at_other_extents(how, change, here, one, odds);
+  }
+
+  bool holds_at_other_extents(Walk how, const reference::Change& change, const Agreement& here,
+                              const reference::OneChange& one, double& odds) {
+    FreshCases& fresh = fresh_cases_of(wrong_.run);
     for (int k = 0, wrong = 0; k < FreshCases::kElsewhere && wrong < 2; ++k) {
-      FreshTensor* const there = fresh.elsewhere(tensor, wrong_.pass, k);
+      FreshTensor* const there = fresh.elsewhere(wrong_.tensor.name, wrong_.pass, k);
       if (there == nullptr) continue;
       ++wrong;
       const Prediction seen = predicted(there->rows(wrong_.pass), how, one, here.freedom);

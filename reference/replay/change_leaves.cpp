@@ -69,7 +69,8 @@ void FormulaChanges::other_layouts(int id) {
   const int rank = node.shape.rank;
   for (int a = 0; a < rank; ++a)
     for (int b = a + 1; b < rank; ++b) {
-      if (node.shape[a] < 2 || node.shape[b] < 2 || (b == rank - 1 && rank == 2 && node.shape[a] == node.shape[b])) continue;
+      if (node.shape[a] < 2 || node.shape[b] < 2 || (b == rank - 1 && rank == 2 && node.shape[a] == node.shape[b]))
+        continue;
       Shape stored = node.shape;
       std::swap(stored[a], stored[b]);
       Shape strides = row_major_strides(stored);
@@ -94,7 +95,8 @@ void FormulaChanges::other_layouts(int id) {
       for (std::int64_t k = 0; k < a.n; ++k)
         out[static_cast<std::size_t>(first + k * a.inner)] -= sum / static_cast<double>(a.n);
     }
-    with(id, std::move(out), fmt::format("with {0} less its mean along axis {1} for {0}: it is centred", text(id), axis));
+    with(id, std::move(out),
+         fmt::format("with {0} less its mean along axis {1} for {0}: it is centred", text(id), axis));
   }
 }
 

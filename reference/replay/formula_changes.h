@@ -279,6 +279,7 @@ class FormulaChanges {
   // ---- change_places.cpp ----
 
   void places();
+  void places_of_leaf(int id);
 
   /// Lanes, halves, neighbours exchanged.
   void another_order(int id);
