@@ -11,6 +11,7 @@
 #include "checks/audit/gate_audit.h"
 #include "checks/data/regimes.h"
 #include "checks/explain/diagnosis.h"
+#include "checks/explain/reproduced.h"
 #include "checks/run/runner.h"
 #include "src/error.h"
 #include "src/parallel.h"
@@ -36,7 +37,7 @@ bool names_any(const std::string& words, const std::string& text) {
   return false;
 }
 
-void note_conviction(const CaseResult& result, Trial& trial) {
+void note_conviction(const CaseResult& result, const OpCall& call, const RunOptions& options, Trial& trial) {
   if (trial.convicted++ > 0) return;
   const Specimen& specimen = *trial.specimen;
   trial.case_name = result.name;
@@ -48,6 +49,9 @@ void note_conviction(const CaseResult& result, Trial& trial) {
     trial.cause = check->name() + ": " + check->cause;
     trial.wrong_cause = names_a_cause(*check);
     trial.right_cause = names_any(specimen.cause, lower(std::string(text_of(check->code).title) + "; " + check->cause));
+    // A claim in other words than the specimen's is false where it does not hold.
+    if (trial.wrong_cause && !trial.right_cause)
+      trial.right_cause = trial.reproduced = reproduced(specimen.op, call, *check, options);
     trial.wrong_cause &= !trial.right_cause;
   }
 }
@@ -81,7 +85,7 @@ Trial run_trial(const Specimen& specimen, Dtype dtype, const AuditOptions& optio
         const CaseResult result = verdict_of_case(specimen.op, call, run);
         ++trial.cases;
         convicted = convicts(result.verdict);
-        if (convicted) note_conviction(result, trial);
+        if (convicted) note_conviction(result, call, run, trial);
       }
       // Of a defect the usual rules see what a project's own test has, and the case that convicted it.
       if (options.gates && dtype != Dtype::fp64 &&
@@ -197,6 +201,7 @@ void Score::add(const Trial& trial) {
   exact_class += trial.exact_class;
   right_cause += trial.right_cause;
   wrong_cause += trial.wrong_cause;
+  by_reproduction += trial.reproduced;
   alone_trials += trial.alone_cases > 0;
   alone_found += trial.alone_convicted > 0;
   gates.resize(usual_gates().size(), 0);

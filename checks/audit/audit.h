@@ -43,7 +43,8 @@ struct Trial {
   Verdict verdict = Verdict::rounding;
   bool exact_class = false;                   ///< the verdict due
   bool right_class = false;                   ///< that or the other that is right too
-  bool right_cause = false;                   ///< code or words name the cause
+  bool right_cause = false;                   ///< code or words name the cause, or what they say is reproduced
+  bool reproduced = false;                    ///< other words, whose change gives the kernel's numbers in further calls
   bool wrong_cause = false;                   ///< they name another one: what they say is false
   std::int64_t gate_cases = 0;                ///< cases at which the usual rules were asked
   std::vector<std::int64_t> gate_rejections;  ///< by gate, of these cases
@@ -66,6 +67,7 @@ std::vector<Trial> audit(const AuditOptions& options);
 
 struct Score {
   std::int64_t trials = 0, found = 0, right_class = 0, exact_class = 0, right_cause = 0, wrong_cause = 0;
+  std::int64_t by_reproduction = 0;                ///< of right_cause: Trial::reproduced
   std::int64_t alone_trials = 0, alone_found = 0;  ///< by the formula alone
   std::vector<std::int64_t> gates;                 ///< defects that each gate rejects somewhere
   std::int64_t fp32 = 0;                           ///< trials at which gradcheck was asked

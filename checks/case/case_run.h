@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ struct BackwardRun {
   LaunchTensors tensors;
   LaunchResult result;
 };
+
+class FreshCases;  // checks/case/fresh_case.h
 
 class CaseRun {
  public:
@@ -62,6 +65,11 @@ class CaseRun {
   LaunchResult run_jvp(const LaunchTensors& tensors);
   /// The cotangents of a probe, which the reference gets too. Valid until the next call.
   const NamedValues& cotangents(int probe);
+  /// Whose cotangents the reference has; -1 before there are any.
+  int probe() const { return cotangents_probe_; }
+
+  CaseRun* part_of = nullptr;                   ///< of some rows: the case that they are rows of
+  std::shared_ptr<FreshCases> fresh = nullptr;  ///< the kernel at other data, once somebody asked
 
   bool accumulates(const std::string& name) const;
   /// What an accumulating buffer holds before the call: known finite values.

@@ -131,6 +131,7 @@ bool RowCase::take(CaseRun& whole, const OpCall& all, const RowRange& rows) {
                                                     : values;
   }
   run = std::make_unique<CaseRun>(op, call, whole.options, std::move(inputs));
+  run->part_of = whole.part_of != nullptr ? whole.part_of : &whole;
   return true;
 }
 

@@ -374,6 +374,33 @@ class CaseList {
     add(call);
   }
 
+  /// What a search begins with shows where a line has no other number, or none that is finite.
+  void add_lines_of_one() {
+    section(1);
+    OpCall call = base_;
+    const std::vector<std::string> symbols =
+        signature_.inputs.empty() ? std::vector<std::string>() : OpSignature::symbols(signature_.inputs[0]);
+    if (symbols.size() < 2 || !has_dim(signature_, symbols.back())) return;
+    call.dims[symbols.back()] = 1;
+    call.range = "specials";
+    if (applies(call.range)) add(call);
+  }
+  /// And windows of one element, or along another axis. What a word or a whole number says moves elements; a factor
+  /// among infinities and zeros makes NaN where the formula has none to be judged by.
+  void add_attributes_at_specials() {
+    section(4);
+    if (!applies("specials")) return;
+    for (const AttributeSpec& attribute : signature_.attributes)
+      for (const AttributeValue& value : attribute.other_values) {
+        const double* const number = std::get_if<double>(&value);
+        if (number != nullptr && (*number == 0 || *number != std::floor(*number))) continue;
+        OpCall call = base_;
+        call.attributes.set(attribute.name, value);
+        call.range = "specials";
+        add(call);
+      }
+  }
+
   void add_regimes() {
     section(plan_.regimes);
     std::size_t turn = 0;
@@ -384,6 +411,8 @@ class CaseList {
       section(2);  // rows far below zero: below the number at which a maximum starts
       add_regime("mean-300", 0);
       add_regime("mean-30000", 1);
+      add_lines_of_one();
+      add_attributes_at_specials();
     }
     if (set_ != CaseSet::all) return;
     for (const RegimeText& regime : data_regimes()) add_regime(regime.name, turn++);

@@ -197,12 +197,19 @@ std::string likely_cause(const WrongTensor& wrong) {
   return what.empty() || where.empty() ? what + where : what + "; " + where;
 }
 
-std::string truncated(const WrongTensor& wrong, Notes& notes) {
-  // Numbers that tell one from the other; of few, and of what they stand among, all. Another probe may have shown it
-  // already.
-  const std::int64_t many = 8, fewest = notes.truncating.contains(wrong.tensor.name) ? 1 : 4;
-  if (bytes(wrong.tensor.dtype) >= 4 || wrong.run.accumulates(wrong.tensor.name))
-    return "";  // elsewhere no rounding to storage shows
+namespace {
+
+/// A way of rounding to storage that is not to nearest even.
+struct Mode {
+  Rounding rounding;
+  const char* words;
+};
+
+/// Words if a form, rounded so, gives the numbers; `known`: another probe has shown it.
+std::string rounded_by(const WrongTensor& wrong, const Mode& mode, bool known) {
+  // Numbers that tell one from the other; of few, and of what they stand among, all.
+  const std::int64_t many = 8, fewest = known ? 1 : 4;
+  constexpr double kChosen = 10;  // bits: fewer than four that are just those which this rounds otherwise
   for (const std::size_t form : wrong.run.reference.forms()) {
     const Interval interval = wrong.run.reference.interval(form, wrong.pass, wrong.tensor.name, wrong.tensor.dtype);
     std::vector<double> nearest(interval.value.begin(), interval.value.end()), cut = nearest, low = nearest,
@@ -213,7 +220,7 @@ std::string truncated(const WrongTensor& wrong, Notes& notes) {
     }
     round_values(format(wrong.tensor.dtype), RoundingMode{}, nearest, nearest);
     for (std::vector<double>* const values : {&cut, &low, &high})
-      round_values(format(wrong.tensor.dtype), {.rounding = Rounding::toward_zero}, *values, *values);
+      round_values(format(wrong.tensor.dtype), {.rounding = mode.rounding}, *values, *values);
     std::int64_t telling = 0, equal = 0, right = 0;
     for (std::size_t i = 0; i < cut.size(); ++i) {
       const bool admitted = wrong.got[i] >= low[i] && wrong.got[i] <= high[i];
@@ -223,14 +230,43 @@ std::string truncated(const WrongTensor& wrong, Notes& notes) {
         equal += admitted;
       }
     }
-    const bool mostly = telling >= many && 20 * equal >= 19 * telling && 20 * right >= 19 * std::ssize(cut);
-    if (!mostly && (telling < fewest || right < std::ssize(cut))) continue;
-    notes.truncating.insert(wrong.tensor.name);
-    return fmt::format("truncated, not rounded, to {} {}", name(wrong.tensor.dtype),
+    const std::int64_t all = std::ssize(cut);
+    const bool mostly = telling >= many && 20 * equal >= 19 * telling && 20 * right >= 19 * all;
+    const bool few =
+        right == all && (telling >= fewest || (telling == std::ssize(wrong.comparison.outside) &&
+                                               bits_of_choice(cut.size(), wrong.comparison.outside.size()) >= kChosen));
+    if (!mostly && !few) continue;
+    return fmt::format("{} to {} {}", mode.words, name(wrong.tensor.dtype),
                        against("to nearest", odds_of(wrong, [&](std::size_t i) {
                                  return Expected{cut[i], interval.radius[i]};
                                })));
   }
+  return "";
+}
+
+/// Elsewhere no rounding to storage shows.
+bool shows_rounding(const WrongTensor& wrong) {
+  return bytes(wrong.tensor.dtype) < 4 && !wrong.run.accumulates(wrong.tensor.name);
+}
+
+}  // namespace
+
+std::string truncated(const WrongTensor& wrong, Notes& notes) {
+  if (!shows_rounding(wrong)) return "";
+  std::string out = rounded_by(wrong, {Rounding::toward_zero, "truncated, not rounded,"},
+                               notes.truncating.contains(wrong.tensor.name));
+  if (!out.empty()) notes.truncating.insert(wrong.tensor.name);
+  return out;
+}
+
+std::string rounded_otherwise(const WrongTensor& wrong) {
+  static constexpr Mode kModes[] = {
+      {Rounding::nearest_away, "rounded with ties away from zero, half away, for ties to nearest even,"},
+      {Rounding::up, "rounded up, toward infinity, not to nearest,"},
+      {Rounding::down, "rounded down, toward -infinity, not to nearest,"}};
+  if (shows_rounding(wrong))
+    for (const Mode& mode : kModes)
+      if (std::string out = rounded_by(wrong, mode, false); !out.empty()) return out;
   return "";
 }
 

@@ -30,4 +30,7 @@ bool off_by_one_factor(const WrongTensor& wrong);
 /// Words if the numbers are those of the formula, rounded toward zero on the way to a 16-bit storage; empty otherwise.
 std::string truncated(const WrongTensor& wrong, Notes& notes);
 
+/// Words if they are rounded to a storage of 16 or 8 bits by another mode.
+std::string rounded_otherwise(const WrongTensor& wrong);
+
 }  // namespace ampcheck::checks

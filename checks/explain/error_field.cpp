@@ -153,6 +153,16 @@ std::string transposed(const WrongTensor& wrong) {
                          : "transposed: written column by column, not row by row";
 }
 
+namespace {
+
+double largest(const std::vector<double>& values) {
+  double out = 0;
+  for (const double v : values) out = std::max(out, std::fabs(v));
+  return out;
+}
+
+}  // namespace
+
 std::string outer_product(const WrongTensor& wrong) {
   const Shape& shape = wrong.tensor.shape;
   if (shape.rank != 2 || shape.count() > kLargestExplained) return "";
@@ -166,6 +176,16 @@ std::string outer_product(const WrongTensor& wrong) {
   }
   if (fit_of(wrong, value, nearest_product(value)).holds) return "";  // then so is any multiple of it
   const auto share = [](double of) { return fmt::format("{:.4g} % of it", std::min(100 * of, 100.0)); };
+  // Of small errors no term is left out: a number that rows or columns share is off.
+  constexpr double kSmall = 0x1p-7;
+  const double size = largest(error.of) / largest(value.of);
+  if (size <= kSmall)
+    return fit_of(wrong, error, nearest_product(error)).holds
+               ? fmt::format(
+                     "errors of up to {:.2g} of the largest number, a number per row times one per column: as of "
+                     "one that a row or column shares and that is rounded on the way",
+                     size)
+               : "";
   if (const ProductFit fit = fit_of(wrong, error, nearest_equal(error, true)); fit.holds)
     return fmt::format(
         "the error is one number per row ({}): a term that is the same in all columns is left out, added or replaced",

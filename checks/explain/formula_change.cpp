@@ -6,10 +6,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <functional>
+#include <set>
 
 #include "checks/case/case_run.h"
+#include "checks/case/fresh_case.h"
+#include "checks/explain/agreement.h"
 #include "checks/explain/another_activation.h"
 #include "checks/explain/diagnosis.h"
 #include "checks/explain/odds.h"
@@ -23,122 +27,6 @@ namespace {
 
 constexpr std::int64_t kMost = 1 << 23;         ///< scalar operations of all changes of one form
 constexpr std::int64_t kMostFurther = 1 << 22;  ///< of each group of further ones
-
-/// How much of a tensor a changed formula gives: of the wrong elements and of all. `bits`: by how many powers of two it
-/// comes nearer to the kernel's numbers than the declared one, over all elements; chance has a probability of about
-/// 2^-bits.
-struct Agreement {
-  double outside = 0, all = 0, bits = 0;
-  std::int64_t telling = 0;  ///< elements for which the two formulas round to different numbers
-  bool narrowed = false;
-  bool same_bits =
-      false;  ///< all elements have the bits that the changed formula rounds to, in a storage that rounds coarsely
-  double freedom = 0;                  ///< of a change that is one of many: bits that it has to show besides
-  std::int64_t moved = 0, fewest = 0;  ///< elements that it brings nearer, and how many of them it takes
-  /// There are few intermediates to choose from. Numbers that agree to the last bit tell more than their size shows in
-  /// short formats.
-  bool convincing() const {
-    if (outside < 0.9 || all < 0.95) return false;
-    if (freedom > 0) return outside >= 0.95 && bits >= 10 + freedom && moved >= fewest;
-    return bits >= (narrowed || (outside == 1 && all == 1) ? 8 : 16) || to_the_last_bit();
-  }
-  /// A slip of another kind would not spare just the elements that this one does, and give the others the same bits.
-  bool to_the_last_bit() const { return narrowed && outside == 1 && same_bits && telling >= 4; }
-  /// Nothing that is yet to be tried fits better.
-  bool perfect() const { return convincing() && outside == 1 && all == 1 && bits >= 16; }
-  bool better_than(const Agreement& other) const {
-    // A change with more of choice has to explain more than chance might.
-    const double dearer = freedom > other.freedom && other.outside > 0 ? 0.02 : 0;
-    return outside + all + std::min(bits, 16.0) / 16 >
-           other.outside + other.all + std::min(other.bits, 16.0) / 16 + dearer;
-  }
-};
-
-/// What a tensor leaves open between a kernel's number and a changed formula's, whose own roundings are about those of
-/// the declared one.
-class Tolerance {
- public:
-  explicit Tolerance(const Interval& interval) : interval_(interval), storage_(format(interval.dtype)) {
-    std::vector<double> shares;
-    for (std::size_t i = 0; i < interval.value.size(); ++i) {
-      const double share = interval.radius[i] / std::fabs(interval.value[i]);
-      if (std::isfinite(share)) shares.push_back(share);
-    }
-    if (shares.empty()) return;
-    const auto quarter =
-        shares.begin() + static_cast<std::ptrdiff_t>(shares.size() / 4);  // little of it is cancellation
-    std::nth_element(shares.begin(), quarter, shares.end());
-    // A changed formula rounds where the declared one may be exact: 8 of its roundings.
-    const double computed = 8 * (interval.dtype == Dtype::fp64 ? kFp64 : kFp32).unit_roundoff();
-    share_ = std::clamp(*quarter, computed, 0x1p-4);
-  }
-  double at(std::size_t i, double got) const {
-    return 2 * std::max(interval_.radius[i], share_ * std::fabs(got)) + spacing_at(storage_, got);
-  }
-  bool agrees(std::size_t i, double got, double changed) const {
-    if (!std::isfinite(got) || !std::isfinite(changed))
-      return got == changed || (std::isnan(got) && std::isnan(changed));
-    return std::fabs(got - changed) <= at(i, got);
-  }
-
- private:
-  const Interval& interval_;
-  const FloatFormat& storage_;
-  double share_ = 0;  ///< relative radius of an element that does not cancel
-};
-
-/// `freedom`: of the change. Where it is large, right elements must not count for being rounded, as both formulas are.
-Agreement agreement(const Tolerance& tolerance, const WrongTensor& wrong, std::vector<double> changed,
-                    double freedom = 0) {
-  Agreement out;
-  out.freedom = freedom;
-  out.fewest = std::min<std::int64_t>(4, (std::ssize(wrong.got) + 1) / 2);
-  std::size_t far = 0;  // most changes are plainly none, before they are rounded
-  for (const std::int64_t at : wrong.comparison.outside) {
-    const auto i = static_cast<std::size_t>(at);
-    const double off = std::fabs(wrong.got[i] - changed[i]);
-    far += std::isfinite(off) && off > 2 * tolerance.at(i, wrong.got[i]);
-    if (10 * far > wrong.comparison.outside.size()) return out;
-  }
-  round_values(format(wrong.interval.dtype), RoundingMode{}, changed, changed);
-  std::size_t missed = 0, admitted = 0;
-  for (const std::int64_t at : wrong.comparison.outside) {
-    const auto i = static_cast<std::size_t>(at);
-    if (!tolerance.agrees(i, wrong.got[i], changed[i]))
-      ++missed;
-    else if (admits(wrong.interval, at, changed[i]))
-      ++admitted;  // it explains nothing, and refutes nothing: the kernel's own roundings took it outside
-    if (10 * missed > wrong.comparison.outside.size() || 2 * admitted > wrong.comparison.outside.size()) return out;
-  }
-  out.outside = 1 - static_cast<double>(missed) / static_cast<double>(wrong.comparison.outside.size());
-  std::vector<double> declared(wrong.interval.value.begin(), wrong.interval.value.end());
-  round_values(format(wrong.interval.dtype), RoundingMode{}, declared, declared);
-  out.same_bits = bytes(wrong.interval.dtype) < 4;
-  const double precision = format(wrong.interval.dtype).precision;
-  auto outside = wrong.comparison.outside.begin();  // ascending
-  std::int64_t contradicted = 0;
-  for (std::size_t i = 0; i < wrong.got.size(); ++i) {
-    out.same_bits &= wrong.got[i] == changed[i];
-    if (changed[i] != declared[i]) ++out.telling;
-    const bool agrees = tolerance.agrees(i, wrong.got[i], changed[i]);
-    out.all += agrees;
-    const bool right = outside == wrong.comparison.outside.end() || *outside != static_cast<std::int64_t>(i);
-    if (!right) ++outside;
-    contradicted += right && !agrees;
-    const double before = std::fabs(wrong.got[i] - (freedom > 0 ? declared[i] : wrong.interval.value[i])),
-                 after = std::fabs(wrong.got[i] - changed[i]), blur = tolerance.at(i, wrong.got[i]) / 8;
-    if (!std::isfinite(before) || !std::isfinite(after)) continue;
-    const double bits = std::log2((before + blur) / (after + blur));
-    // Zero is what many changes leave, and no number is known to more bits than it has.
-    out.bits += freedom > 0 ? std::min(bits, changed[i] == 0 ? 2.0 : precision) : bits;
-    out.moved += bits > 1;
-  }
-  out.all /= static_cast<double>(wrong.got.size());
-  // A tail that is right is no chance, however short it is.
-  const std::int64_t right = std::ssize(wrong.got) - std::ssize(wrong.comparison.outside);
-  if (freedom > 0 && 20 * contradicted > right) out.all = 0;
-  return out;
-}
 
 /// Another output or gradient of the tensor's shape that agrees: two were exchanged.
 std::string same_as_another(const reference::Recording& recording,
@@ -220,49 +108,6 @@ std::string explained_by_flushing(const WrongTensor& wrong) {
 
 namespace {
 
-/// The change that explains a tensor best, over its forms.
-class BestChange {
- public:
-  explicit BestChange(const WrongTensor& wrong) : wrong_(wrong), tolerance_(wrong.interval) {}
-
-  const Replayed& found() const { return found_; }
-  bool perfect() const { return best_.perfect(); }
-  double room(std::size_t i) const { return tolerance_.at(i, wrong_.got[i]); }
-  bool alike(const std::vector<double>& values) const { return agreement(tolerance_, wrong_, values).convincing(); }
-
-  /// False once nothing that is yet to be tried fits better.
-  bool take(const reference::Recording& recording, const reference::Change& change,
-            const std::vector<double>& changed) {
-    Agreement seen = agreement(tolerance_, wrong_, changed, change.freedom);
-    seen.narrowed = change.narrowed != nullptr;
-    if (change.exact && !(seen.outside == 1 && seen.all == 1)) return true;
-    // One wrong number among right ones is no rounding of all.
-    if (seen.narrowed && !seen.to_the_last_bit() &&
-        wrong_.comparison.outside.size() < std::min<std::size_t>(4, wrong_.got.size()))
-      return true;
-    if (!seen.convincing() || !seen.better_than(best_)) return true;
-    best_ = seen;
-    found_.kind = seen.narrowed ? Replayed::Kind::narrowed : Replayed::Kind::changed_formula;
-    found_.of_sum = change.of_sum;
-    found_.change = change.words;
-    found_.words = "these are the values of the formula " + change.words;
-    found_.odds = HUGE_VAL;
-    if (seen.narrowed) {
-      const Odds odds = odds_of(wrong_, [&](std::size_t i) { return Expected{changed[i], wrong_.interval.radius[i]}; });
-      found_.words = change.words + " " + against(name(wrong_.run.op.signature.precision.compute), odds);
-      found_.odds = odds.log10;
-    }
-    if (change.nonlinear && recording.cotangents.contains(change.leaf)) found_.words += ": not linear in the cotangent";
-    return !seen.perfect();
-  }
-
- private:
-  const WrongTensor& wrong_;
-  const Tolerance tolerance_;
-  Agreement best_;
-  Replayed found_;
-};
-
 /// What a form has for the tensor: of the same name what is saved, not the output.
 reference::Expr target_in(const reference::Recording& recording, const WrongTensor& wrong) {
   const bool forward = wrong.pass == Pass::forward;
@@ -278,6 +123,14 @@ reference::NodeNames names_in(const reference::Recording& recording, const CaseR
   reference::NodeNames out;
   name_attributes(run, *recording.graph, out);
   for (const auto& [name, node] : recording.outputs) out[node.id] = name;
+  return out;
+}
+
+/// And the other gradients, which a kernel has at hand too.
+reference::NodeNames names_beside(const reference::Recording& recording, const CaseRun& run, reference::Expr target) {
+  reference::NodeNames out = names_in(recording, run);
+  for (const auto& [name, node] : recording.gradients)
+    if (node.defined() && node.id != target.id && node.graph == recording.graph.get()) out.try_emplace(node.id, name);
   return out;
 }
 
@@ -300,6 +153,209 @@ std::vector<std::pair<double, std::string>> known_numbers(const CaseRun& run) {
   return out;
 }
 
+/// How the walks over a tensor's changes go.
+struct Walk {
+  Pass pass;             ///< from what it starts
+  bool further = false;  ///< the changes that follow from the graph alone
+};
+
+using See = std::function<bool(const reference::Recording&, const reference::Change&, const std::vector<double>&)>;
+
+/// Every change of each form; or those that are alike to one.
+void walk(const WrongTensor& wrong, const Tolerance& tolerance, Walk how, const See& see,
+          const reference::OneChange* only = nullptr) {
+  CaseReference& forms = wrong.run.reference;
+  bool going = true;
+  for (const std::size_t form : forms.forms()) {
+    const reference::Recording& recording = forms.recording(form);
+    const reference::Expr target = target_in(recording, wrong);
+    if (!target.defined()) continue;
+    const auto seen = [&](const reference::Change& change, const std::vector<double>& changed) {
+      return going = see(recording, change, changed);
+    };
+    if (how.further) {
+      const reference::WrittenNumbers written{wrong.got, wrong.comparison.outside,
+                                              [&](std::size_t i) { return tolerance.at(i, wrong.got[i]); },
+                                              known_numbers(wrong.run)};
+      reference::for_each_further_change(*recording.graph, forms.leaves(form, how.pass), target,
+                                         names_beside(recording, wrong.run, target), kMostFurther, written, seen, only);
+    } else {
+      reference::for_each_change(*recording.graph, forms.leaves(form, how.pass), target, names_in(recording, wrong.run),
+                                 kMost, seen, only);
+    }
+    if (!going) return;
+  }
+}
+
+/// What the kernel's numbers elsewhere say of a change.
+struct Prediction {
+  std::int64_t tried = 0;  ///< changes that are alike; 0: it says nothing
+  Agreement best;
+  std::vector<double> values;  ///< of the best
+};
+
+Prediction predicted(const WrongTensor& there, Walk how, const reference::OneChange& only, double freedom) {
+  Prediction out;
+  const Tolerance tolerance(there.interval);
+  walk(
+      there, tolerance, how,
+      [&](const reference::Recording&, const reference::Change& change, const std::vector<double>& changed) {
+        ++out.tried;
+        Agreement seen = agreement(tolerance, there, changed, freedom);
+        seen.narrowed = change.narrowed != nullptr;
+        if (seen.outside + seen.all > out.best.outside + out.best.all) {
+          out.best = seen;
+          out.values = changed;
+        }
+        return !(seen.outside == 1 && seen.all == 1);
+      },
+      &only);
+  return out;
+}
+
+/// Numbers that are others where the extents are: these, their products and parts, one more or less.
+std::set<double> numbers_of_extents(const Dims& dims) {
+  std::set<double> out;
+  for (const auto& [symbol, extent] : dims) {
+    const auto n = static_cast<double>(extent);
+    for (const double v : {n - 1, n, n + 1}) out.insert(v);
+    for (std::int64_t d = 2; d <= std::min<std::int64_t>(extent / 2, 64); ++d)
+      if (extent % d == 0) out.insert({static_cast<double>(d), static_cast<double>(extent / d)});
+    for (const auto& [other, times] : dims)
+      for (const double v : {-1.0, 0.0, 1.0}) out.insert(n * static_cast<double>(times) + v);
+  }
+  return out;
+}
+
+reference::OneChange same_as(const reference::Change& change) {
+  return {.words = change.words, .number = change.number, .edge = change.edge};
+}
+
+/// The change that explains a tensor best, over its forms, among those that predict what the kernel writes at other
+/// data.
+class BestChange {
+ public:
+  explicit BestChange(const WrongTensor& wrong, bool asks_elsewhere = true)
+      : wrong_(wrong), tolerance_(wrong.interval), asks_(asks_elsewhere) {}
+
+  const Replayed& found() const { return found_; }
+  bool perfect() const { return best_.perfect(); }
+  bool alike(const std::vector<double>& values) const { return agreement(tolerance_, wrong_, values).convincing(); }
+
+  /// Tries the changes of each form.
+  void try_changes(Walk how, const reference::OneChange* only) {
+    walk(
+        wrong_, tolerance_, how,
+        [&](const reference::Recording& recording, const reference::Change& change,
+            const std::vector<double>& changed) { return take(how, recording, change, changed); },
+        only);
+  }
+
+ private:
+  /// False once nothing that is yet to be tried fits better.
+  bool take(Walk how, const reference::Recording& recording, const reference::Change& change,
+            const std::vector<double>& changed) {
+    Agreement seen = agreement(tolerance_, wrong_, changed, change.freedom);
+    seen.narrowed = change.narrowed != nullptr;
+    if (change.exact && !(seen.outside == 1 && seen.all == 1)) return true;
+    // One wrong number among right ones is no rounding of all.
+    const bool few = seen.narrowed && !seen.to_the_last_bit() &&
+                     wrong_.comparison.outside.size() < std::min<std::size_t>(4, wrong_.got.size());
+    const bool convincing = seen.convincing() && !few;
+    if (!(convincing || promising(seen)) || !seen.better_than(best_)) return true;
+    double odds = 0;
+    if (!holds_elsewhere(how, change, seen, convincing, odds)) return true;
+    Odds narrow = seen.narrowed ? narrow_odds(wrong_, changed) : Odds();
+    narrow.log10 += odds;
+    if (seen.narrowed && !convincing && narrow.log10 < kTellingOdds) return true;
+    best_ = seen;
+    best_.by_others = !convincing;
+    found_.kind = seen.narrowed         ? Replayed::Kind::narrowed
+                  : change.approximates ? Replayed::Kind::approximated
+                                        : Replayed::Kind::changed_formula;
+    found_.of_sum = change.of_sum;
+    found_.change = change.words;
+    found_.every = seen.outside == 1 && seen.all == 1 && seen.bits >= 16;
+    found_.words = "these are the values of the formula " + change.words;
+    found_.odds = HUGE_VAL;
+    if (seen.narrowed) {
+      found_.words = change.words + " " + against(name(wrong_.run.op.signature.precision.compute), narrow);
+      found_.odds = narrow.log10;
+    }
+    if (change.nonlinear && recording.cotangents.contains(change.leaf)) found_.words += ": not linear in the cotangent";
+    return !best_.perfect();
+  }
+
+  static Odds narrow_odds(const WrongTensor& wrong, const std::vector<double>& changed) {
+    return odds_of(wrong, [&](std::size_t i) { return Expected{changed[i], wrong.interval.radius[i]}; });
+  }
+
+  /// It gives every number, of which there are too few to tell.
+  bool promising(const Agreement& seen) {
+    constexpr double kFewestBits = 3;
+    constexpr int kMostAsked = 24;  // each is a walk over the changes at other data
+    return asks_ && seen.outside == 1 && seen.all == 1 && seen.bits >= kFewestBits && asked_ < kMostAsked;
+  }
+
+  /// Whether the kernel's other calls leave the change standing. What is not `convincing` here has to become so by
+  /// what it predicts there, where no number of it can be chosen anew.
+  /// `odds`: of a number in fewer bits there, in log10, as what is fitted to the numbers is fitted anew each time.
+  bool holds_elsewhere(Walk how, const reference::Change& change, const Agreement& here, bool convincing,
+                       double& odds) {
+    constexpr int kMostAgain = 5;
+    constexpr double kEnough = 10;  // bits, as of Agreement::convincing()
+    if (!asks_) return true;
+    FreshCases& fresh = fresh_cases_of(wrong_.run);
+    const std::string& tensor = wrong_.tensor.name;
+    const bool by_rows = wrong_.run.part_of != nullptr;
+    double bits = here.bits;
+    std::int64_t moved = here.moved, all = std::ssize(wrong_.comparison.outside), held = 0;
+    asked_ += !convincing;
+    const auto enough = [&] { return held > 0 && all >= 4 && moved >= 4 && bits >= kEnough + here.freedom; };
+    reference::OneChange one = same_as(change);
+    for (int k = 0; k < (convincing ? FreshCases::kAgain : kMostAgain) && (convincing || !enough()); ++k) {
+      FreshTensor* const there = fresh.again(tensor, wrong_.pass, k);
+      if (there == nullptr) continue;
+      const Prediction seen =
+          predicted(by_rows ? there->rows(wrong_.pass) : there->whole(wrong_.pass), how, one, here.freedom);
+      if (seen.tried == 0 && change.edge) return false;  // no edge near it gives the numbers there
+      if (seen.tried == 0) continue;
+      if (seen.best.outside < 0.9 || seen.best.all < 0.95) return false;
+      ++held;
+      if (here.narrowed)
+        odds += narrow_odds(by_rows ? there->rows(wrong_.pass) : there->whole(wrong_.pass), seen.values).log10;
+      bits += seen.best.bits;
+      moved += seen.best.moved;
+      all += std::ssize(there->comparison.outside);
+    }
+    if (!convincing && !enough()) return false;
+    one.extents = numbers_of_extents(wrong_.run.call.dims);
+    return holds_at_other_extents(how, change, here, one, odds);
+  }
+
+  bool holds_at_other_extents(Walk how, const reference::Change& change, const Agreement& here,
+                              const reference::OneChange& one, double& odds) {
+    FreshCases& fresh = fresh_cases_of(wrong_.run);
+    for (int k = 0, wrong = 0; k < FreshCases::kElsewhere && wrong < 2; ++k) {
+      FreshTensor* const there = fresh.elsewhere(wrong_.tensor.name, wrong_.pass, k);
+      if (there == nullptr) continue;
+      ++wrong;
+      const Prediction seen = predicted(there->rows(wrong_.pass), how, one, here.freedom);
+      if (seen.tried > 0 ? seen.best.outside < 0.5 : change.edge.has_value()) return false;
+      if (here.narrowed && seen.best.outside == 1)
+        odds += std::max(0.0, narrow_odds(there->rows(wrong_.pass), seen.values).log10);
+    }
+    return true;
+  }
+
+  const WrongTensor& wrong_;
+  const Tolerance tolerance_;
+  const bool asks_;
+  int asked_ = 0;
+  Agreement best_;
+  Replayed found_;
+};
+
 /// Words if the tensor has the values of another one of its launch: two were exchanged.
 std::string another_tensor(const WrongTensor& wrong, Pass pass, const BestChange& best) {
   CaseReference& forms = wrong.run.reference;
@@ -309,39 +365,6 @@ std::string another_tensor(const WrongTensor& wrong, Pass pass, const BestChange
     if (!other.empty()) return "these are the values of another output or gradient, '" + other + "'";
   }
   return "";
-}
-
-/// Tries the changes of each form, from what a pass starts with.
-template <class ForEach>
-void try_each_form(const WrongTensor& wrong, Pass pass, BestChange& best, ForEach for_each) {
-  CaseReference& forms = wrong.run.reference;
-  for (const std::size_t form : forms.forms()) {
-    const reference::Recording& recording = forms.recording(form);
-    const reference::Expr target = target_in(recording, wrong);
-    if (!target.defined()) continue;
-    for_each(*recording.graph, forms.leaves(form, pass), target, names_in(recording, wrong.run),
-             [&](const reference::Change& change, const std::vector<double>& changed) {
-               return best.take(recording, change, changed);
-             });
-    if (best.perfect()) break;
-  }
-}
-
-void try_changes(const WrongTensor& wrong, Pass pass, const std::string& only, BestChange& best) {
-  try_each_form(wrong, pass, best,
-                [&](const reference::Graph& graph, const Leaves& leaves, reference::Expr target,
-                    const reference::NodeNames& names,
-                    const auto& see) { reference::for_each_change(graph, leaves, target, names, kMost, see, only); });
-}
-
-void try_further_changes(const WrongTensor& wrong, Pass pass, BestChange& best) {
-  const reference::WrittenNumbers written{wrong.got, wrong.comparison.outside,
-                                          [&](std::size_t i) { return best.room(i); }, known_numbers(wrong.run)};
-  try_each_form(wrong, pass, best,
-                [&](const reference::Graph& graph, const Leaves& leaves, reference::Expr target,
-                    const reference::NodeNames& names, const auto& see) {
-                  reference::for_each_further_change(graph, leaves, target, names, kMostFurther, written, see);
-                });
 }
 
 bool has_saved(CaseReference& forms) {
@@ -362,15 +385,17 @@ bool may_be_changed(const WrongTensor& wrong) {
 
 Replayed explained_by_change(const WrongTensor& wrong, const std::string& only) {
   if (!may_be_changed(wrong)) return {};
-  BestChange best(wrong);
+  BestChange best(wrong, only.empty());
+  const reference::OneChange one{.words = only};
+  const reference::OneChange* const known = only.empty() ? nullptr : &one;
   const Pass pass = wrong.pass == Pass::forward ? wrong.pass : Pass::backward;
   if (only.empty())
     if (const std::string words = another_tensor(wrong, pass, best); !words.empty())
       return {Replayed::Kind::changed_formula, words};
-  try_changes(wrong, pass, only, best);
+  best.try_changes({pass}, known);
   // A slip that backward makes alone: what forward saved is right.
   if (pass == Pass::backward && best.found().kind != Replayed::Kind::changed_formula && has_saved(wrong.run.reference))
-    try_changes(wrong, Pass::backward_at_saved, only, best);
+    best.try_changes({Pass::backward_at_saved}, known);
   // A slip in the formula itself is nearer than another formula that happens to give the same.
   if (best.perfect() || !only.empty()) return best.found();
   const std::string activation =
@@ -378,17 +403,55 @@ Replayed explained_by_change(const WrongTensor& wrong, const std::string& only) 
   return activation.empty() ? best.found() : Replayed{Replayed::Kind::changed_formula, activation};
 }
 
-std::string explained_by_further_change(const WrongTensor& wrong) {
+Replayed explained_by_further_change(const WrongTensor& wrong) {
   // One factor for all is said already; a factor of an intermediate says no more.
-  if (!may_be_changed(wrong) || all_zero(wrong.got)) return "";
-  const std::string seen = likely_cause(wrong);
-  if (seen.starts_with("off by a constant factor of") || seen.starts_with("the sign is flipped")) return "";
+  if (!may_be_changed(wrong) || all_zero(wrong.got)) return {};
+  if (off_by_one_factor(wrong)) return {};
   BestChange best(wrong);
   const Pass pass = wrong.pass == Pass::forward ? wrong.pass : Pass::backward;
-  try_further_changes(wrong, pass, best);
+  best.try_changes({pass, true}, nullptr);
   if (pass == Pass::backward && !best.perfect() && has_saved(wrong.run.reference))
-    try_further_changes(wrong, Pass::backward_at_saved, best);
-  return best.found().words;
+    best.try_changes({Pass::backward_at_saved, true}, nullptr);
+  return best.found();
+}
+
+namespace {
+
+/// The change that these words name.
+reference::OneChange named(const std::string& words, const Dims* found_at) {
+  reference::OneChange out{.words = words, .found_anew = true};
+  if (found_at != nullptr) out.extents = numbers_of_extents(*found_at);
+  static constexpr std::string_view kEdge = "a number between ";
+  if (const std::size_t at = words.find(kEdge); at != std::string::npos) {
+    const std::string numbers = words.substr(at + kEdge.size());
+    double ends[2] = {};
+    const char* from = numbers.data();
+    const char* const end = from + numbers.size();
+    for (double& v : ends) {
+      from = std::from_chars(from, end, v).ptr;
+      from = std::min(end, from + std::string_view(" and ").size());
+    }
+    out.edge = {ends[0], ends[1]};
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<bool> gives(const std::string& change, const WrongTensor& there, const Dims* found_at) {
+  if (!may_be_changed(there)) return std::nullopt;
+  const reference::OneChange one = named(change, found_at);
+  const Pass pass = there.pass == Pass::forward ? there.pass : Pass::backward;
+  std::optional<bool> out;
+  for (const bool further : {false, true})
+    for (const Pass from : {pass, Pass::backward_at_saved}) {
+      if (from == Pass::backward_at_saved && (pass == Pass::forward || !has_saved(there.run.reference))) continue;
+      const Prediction seen = predicted(there, {from, further}, one, 0);
+      if (seen.tried == 0) continue;
+      if (seen.best.outside >= 0.9 && seen.best.all >= 0.95) return true;
+      out = false;
+    }
+  return out;
 }
 
 }  // namespace ampcheck::checks

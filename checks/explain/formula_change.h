@@ -2,6 +2,7 @@
 // Causes that are found by changing the formula.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,13 @@ namespace ampcheck::checks {
 /// change than that of these words is tried.
 Replayed explained_by_change(const WrongTensor& wrong, const std::string& only = "");
 
-/// Words if the tensor is what a change gives that no list of slips has: every operand exchanged for every other one,
-/// every function for every other one, other places, a factor or addend found from the numbers; empty otherwise.
-std::string explained_by_further_change(const WrongTensor& wrong);
+/// A change that no list of slips has: every operand exchanged for every other one, every function for every other one,
+/// other places, a factor or addend found from the numbers.
+Replayed explained_by_further_change(const WrongTensor& wrong);
+
+/// Whether the change of these words gives this tensor, which it was not found from; nothing where no change is meant.
+/// `found_at`: at which extents, if at others; null: at the same.
+std::optional<bool> gives(const std::string& change, const WrongTensor& there, const Dims* found_at = nullptr);
 
 /// Words if the wrong elements are right for a kernel that flushes subnormals, which the contract does not allow; empty
 /// otherwise.

@@ -197,20 +197,36 @@ std::string fast_function(const Standing& standing, Notes& notes, CheckResult& c
   return departed.words;
 }
 
+/// A factor of a part of the numbers is said with the place of that part; no change of the formula says more.
+bool a_factor_somewhere(const WrongTensor& wrong, const std::string& cause) {
+  return 2 * wrong.comparison.outside.size() < wrong.got.size() &&
+         (cause.starts_with("off by a constant factor of") || cause.starts_with("the sign is flipped"));
+}
+
+std::string further_change(const WrongTensor& wrong) { return explained_by_further_change(wrong).words; }
+
 /// Of a tensor whose values are wrong and finite: the first of these that says something.
 std::string further_cause(const WrongTensor& wrong, Notes& notes, CheckResult& check) {
   const Standing standing(wrong);
   const bool in_fp64 = wrong.run.call.storage == Dtype::fp64;  // replays compute in fp32: they explain nothing there
   if (in_fp64) {
     for (const auto& hypothesis :
-         {right_for_another_call, transposed, explained_by_further_change, zero_where, outer_product, data_condition})
+         {right_for_another_call, transposed, further_change, zero_where, outer_product, data_condition})
       if (const std::string words = hypothesis(wrong); !words.empty()) return words;
     return "";
   }
   for (const auto& hypothesis : {unstable_algebra, right_for_another_call})
     if (const std::string words = hypothesis(standing.rows()); !words.empty()) return words;
   if (const std::string words = transposed(wrong); !words.empty()) return words;
-  if (const std::string words = explained_by_further_change(standing.rows()); !words.empty()) return words;
+  const Replayed changed =
+      a_factor_somewhere(wrong, check.cause) ? Replayed() : explained_by_further_change(standing.rows());
+  if (changed.kind != Replayed::Kind::none) {
+    if (changed.kind == Replayed::Kind::approximated) {
+      check.find(Code::ac304);
+      check.cause.clear();
+    }
+    return changed.words;
+  }
   for (const auto& hypothesis : {zero_where, outer_product})
     if (const std::string words = hypothesis(wrong); !words.empty()) return words;
   if (const std::string words = fast_function(standing, notes, check); !words.empty()) return words;
@@ -235,7 +251,7 @@ std::string cause_of_non_finite(const WrongTensor& whole) {
   const std::string dropped = dropped_terms(wrong);
   if (!dropped.empty()) return dropped;
   const std::string unstable = unstable_algebra(wrong);
-  return unstable.empty() ? explained_by_further_change(wrong) : unstable;
+  return unstable.empty() ? further_change(wrong) : unstable;
 }
 
 /// By the code of a check; it may become another one.

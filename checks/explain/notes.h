@@ -17,10 +17,11 @@ namespace ampcheck::checks {
 
 /// A cause that replays of the reference reproduce.
 struct Replayed {
-  enum class Kind { none, changed_formula, narrowed, dropped_terms, low_accumulation } kind = Kind::none;
+  enum class Kind { none, changed_formula, approximated, narrowed, dropped_terms, low_accumulation } kind = Kind::none;
   std::string words;
   bool of_sum = false;      ///< narrowed: a sum
   std::string change = {};  ///< words of the one change of a form, by which it is found again
+  bool every = false;       ///< it gives every number of the tensor
   double odds = HUGE_VAL;   ///< of fewer bits: log10, against the likeliest of what explains nothing
 };
 

@@ -55,11 +55,19 @@ bool is_known(const Replayed& cause) { return cause.kind != Replayed::Kind::none
 
 /// What replays say.
 Replayed replays(const Asked& wrong, bool one_factor, RightRows* right) {
-  if (!one_factor && is_known(wrong.surely_low())) return wrong.surely_low();
+  const bool low = !one_factor && is_known(wrong.surely_low());
   Replayed out = explained_by_change(wrong);
+  // Errors of the size of a short accumulator's say less than a formula that gives every number, here and elsewhere.
+  if (low) return out.kind == Replayed::Kind::changed_formula && out.every ? out : wrong.surely_low();
+  // A number in fewer bits that says little more than no cause at all does not keep a likelier one from being heard.
+  const bool weak = out.kind == Replayed::Kind::narrowed && out.odds < kTellingOdds;
   // In short rows a sum without its tail may be no sum at all, and a sum kept in 16 bits one that adds up in them.
   const bool open = out.kind == Replayed::Kind::none || out.kind == Replayed::Kind::changed_formula || out.of_sum;
-  if (!open || one_factor) return out;
+  if (!(open || weak) || one_factor) return out;
+  if (weak && !out.of_sum) {
+    const Replayed replayed = explained_by_low_accumulation(wrong, right);
+    return is_known(replayed) && replayed.odds > out.odds ? replayed : out;
+  }
   if (!out.of_sum) {
     const std::string dropped = dropped_terms(wrong);
     if (!dropped.empty() && out.kind == Replayed::Kind::none)
@@ -70,7 +78,7 @@ Replayed replays(const Asked& wrong, bool one_factor, RightRows* right) {
     }
   }
   if (out.kind != Replayed::Kind::none && !out.of_sum) return out;
-  if (const Replayed low = explained_by_low_accumulation(wrong, right); is_known(low)) out = low;
+  if (const Replayed replayed = explained_by_low_accumulation(wrong, right); is_known(replayed)) out = replayed;
   return out;
 }
 
@@ -230,6 +238,10 @@ void explain(const WrongTensor& wrong, Notes& notes, CheckResult& check) {
   }
   if (const std::string words = truncated(wrong, notes); !words.empty()) {
     check.find(Code::ac305);
+    check.cause = words;
+    return;
+  }
+  if (const std::string words = rounded_otherwise(wrong); !words.empty()) {
     check.cause = words;
     return;
   }

@@ -135,9 +135,9 @@ std::vector<Specimen> common_rectifier_specimens() {
   add_smooth(out);
   add_kinked(out);
   add(out, "relu",
-      {{"mask_bits_reversed", 22, "the bits of a byte of the mask are read in the reverse order", "any", V::bug,
+      {{"mask_bits_reversed", 22, "the bits of a byte of the mask are read in the reverse order", "any", V::structural,
         "mask|permut|revers|another|shift|exchang|swap|neighbour|rows are not independent|changes with other rows",
-        relu_by_bits(), kAllTypes, V::structural}},
+        relu_by_bits(), kAllTypes, V::bug}},
       {});
   return out;
 }

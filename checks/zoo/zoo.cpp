@@ -133,7 +133,16 @@ std::span<const Specimen> specimens() {
                              common_sum_specimens(),
                              common_product_specimens(),
                              common_attention_specimens(),
-                             common_image_specimens()})
+                             common_image_specimens(),
+                             further_function_specimens(),
+                             further_branch_specimens(),
+                             further_loss_specimens(),
+                             further_norm_specimens(),
+                             further_channel_specimens(),
+                             further_axis_specimens(),
+                             further_product_specimens(),
+                             further_head_specimens(),
+                             further_window_specimens()})
       out.insert(out.end(), part.begin(), part.end());
     for (const auto& part :
          {unseen_elementwise_specimens(), unseen_activation_specimens(), unseen_softmax_specimens(),

@@ -21,6 +21,7 @@ using Values = std::vector<double>;
 struct Function {
   const char* text;
   double (*of)(double v);
+  Primitive approximates = Primitive::input;  ///< which function, with fewer digits
 };
 
 double clipped(double v, double low, double high) { return v != v ? v : std::fmin(std::fmax(v, low), high); }
@@ -48,10 +49,40 @@ constexpr Function kFunctions[] = {
     {"v/5 + 1/2 clipped at 0 and 1, a hard sigmoid", [](double v) { return clipped(v / 5 + 0.5, 0, 1); }},
     {"v/4 + 1/2 clipped at 0 and 1, a hard sigmoid", [](double v) { return clipped(v / 4 + 0.5, 0, 1); }},
     {"v / (1 + |v|)", [](double v) { return v / (1 + std::fabs(v)); }},
-    {"the fraction v (27 + v^2) / (27 + 9 v^2)", [](double v) { return v * (27 + v * v) / (27 + 9 * v * v); }},
-    {"the fraction v (15 + v^2) / (15 + 6 v^2)", [](double v) { return v * (15 + v * v) / (15 + 6 * v * v); }},
-    {"the polynomial v - v^3/3", [](double v) { return v - v * v * v / 3; }},
-    {"the polynomial 1 + v + v^2/2", [](double v) { return 1 + v + v * v / 2; }},
+    {"the fraction v (27 + v^2) / (27 + 9 v^2)", [](double v) { return v * (27 + v * v) / (27 + 9 * v * v); },
+     Primitive::tanh},
+    {"the fraction v (15 + v^2) / (15 + 6 v^2)", [](double v) { return v * (15 + v * v) / (15 + 6 * v * v); },
+     Primitive::tanh},
+    {"the fraction v (945 + 105 v^2 + v^4) / (945 + 420 v^2 + 15 v^4)",
+     [](double v) {
+       const double s = v * v;
+       return v * (945 + s * (105 + s)) / (945 + s * (420 + 15 * s));
+     },
+     Primitive::tanh},
+    {"the fraction v (135135 + 17325 v^2 + 378 v^4 + v^6) / (135135 + 62370 v^2 + 3150 v^4 + 28 v^6)",
+     [](double v) {
+       const double s = v * v;
+       return v * (135135 + s * (17325 + s * (378 + s))) / (135135 + s * (62370 + s * (3150 + 28 * s)));
+     },
+     Primitive::tanh},
+    {"the fraction (2 + v) / (2 - v)", [](double v) { return (2 + v) / (2 - v); }, Primitive::exp},
+    {"the fraction (12 + 6 v + v^2) / (12 - 6 v + v^2)",
+     [](double v) { return (12 + v * (6 + v)) / (12 + v * (v - 6)); }, Primitive::exp},
+    {"the fraction (120 + 60 v + 12 v^2 + v^3) / (120 - 60 v + 12 v^2 - v^3)",
+     [](double v) { return (120 + v * (60 + v * (12 + v))) / (120 - v * (60 - v * (12 - v))); }, Primitive::exp},
+    {"the power (1 + v/256)^256", [](double v) { return std::pow(1 + v / 256, 256); }, Primitive::exp},
+    {"the power (1 + v/1024)^1024", [](double v) { return std::pow(1 + v / 1024, 1024); }, Primitive::exp},
+    {"the polynomial of degree 3 of exp(v)", [](double v) { return 1 + v * (1 + v / 2 * (1 + v / 3)); },
+     Primitive::exp},
+    {"the polynomial of degree 4 of exp(v)", [](double v) { return 1 + v * (1 + v / 2 * (1 + v / 3 * (1 + v / 4))); },
+     Primitive::exp},
+    {"the fraction 1/2 + v / (2 (1 + |v|))", [](double v) { return 0.5 + 0.5 * v / (1 + std::fabs(v)); },
+     Primitive::sigmoid},
+    {"the fraction 1/2 + v / (4 (1 + |v|/2))", [](double v) { return 0.5 + 0.25 * v / (1 + std::fabs(v) / 2); },
+     Primitive::sigmoid},
+    {"tanh(sqrt(2/pi) sqrt(2) v)", [](double v) { return std::tanh(2 / std::sqrt(M_PI) * v); }, Primitive::erf},
+    {"the polynomial v - v^3/3", [](double v) { return v - v * v * v / 3; }, Primitive::tanh},
+    {"the polynomial 1 + v + v^2/2", [](double v) { return 1 + v + v * v / 2; }, Primitive::exp},
     {"the polynomial v - v^2/2", [](double v) { return v - v * v / 2; }},
 };
 
@@ -130,8 +161,14 @@ void FormulaChanges::functions_exchanged(int id) {
   };
   if (is_function(node.primitive)) {
     const std::string of = text(node.args[0]);
-    for (const Function& f : kFunctions)
-      say(map(values(node.args[0]), f.of), f.text, fmt::format("{}(v) of {}", own, of));
+    for (const Function& f : kFunctions) {
+      const bool approximates = f.approximates == node.primitive;
+      Change change = chosen(fmt::format("with {} for {}(v) of {}: {}", f.text, own, of,
+                                         approximates ? "an approximation of few digits" : "another function"),
+                             kOfFunctions);
+      change.approximates = approximates;
+      with(id, map(values(node.args[0]), f.of), std::move(change));
+    }
     return;
   }
   if (node.args.size() != 2 || !is_elementwise(node.primitive) || is_condition(node.primitive)) return;
@@ -295,6 +332,24 @@ void FormulaChanges::constant_moved(int id, const std::vector<int>& at_hand) {
   }
 }
 
+void FormulaChanges::repeats() {
+  const std::vector<int> at_hand = numbers_at_hand();
+  other_geometry();
+  counts_of_other_axes();
+  branch_taken(at_hand);
+  for (std::size_t id = needed_.size(); id-- > 0 && going_;) {
+    const auto node = static_cast<int>(id);
+    if (!needed_[id] || given(node) || graph_.node(node).args.empty()) continue;
+    laid_along_another_axis(node);
+    other_centre(node);
+    rescaled_sums(node);
+    other_borders(node);
+  }
+  statistics_exchanged();
+  for (const int id : at_hand)
+    if (going_ && needed_[static_cast<std::size_t>(id)]) joined_in_one_use(id, at_hand);
+}
+
 void FormulaChanges::systematic() {
   const std::vector<int> at_hand = numbers_at_hand();
   std::vector<int> inner;
@@ -303,6 +358,12 @@ void FormulaChanges::systematic() {
     if (needed_[id] && !given(node) && !graph_.node(node).args.empty()) inner.push_back(node);
   }
   leaves_exchanged(at_hand);
+  // The nearest slips first: an input or another result where one is due.
+  std::vector<int> named;
+  for (const int id : at_hand)
+    if (given(id) || names_.contains(id)) named.push_back(id);
+  for (const int id : inner)
+    if (going_ && !moves_nothing(graph_.node(id).primitive)) operands_exchanged(id, named);
   for (const int id : inner) {
     if (!going_) return;
     functions_exchanged(id);

@@ -49,6 +49,7 @@ void FormulaChanges::leaf(int id) {
          fmt::format("with {} reversed along both last axes", what));
   if (node.shape.rank >= 2 && node.shape.last(0) == node.shape.last(1))
     with(id, transposed(from, node.shape), "with " + what + " transposed");
+  other_layouts(id);
   with(id, map(from, [](double v) { return std::fabs(v); }),
        Change{.words = "with |" + what + "| for " + what + ": without its sign", .leaf = node.name, .nonlinear = true});
   with(id, map(from, [](double v) { return std::max(v, 0.0); }),
@@ -60,6 +61,43 @@ void FormulaChanges::leaf(int id) {
   with(id, map(from, [](double v) { return -v; }), "with the other sign of " + what);
   with(id, Values(from.size(), 0.0), "without " + what);
   with(id, Values(from.size(), 1.0), Change{.words = "with ones for " + what, .leaf = node.name, .nonlinear = true});
+}
+
+void FormulaChanges::other_layouts(int id) {
+  const Node& node = graph_.node(id);
+  const Values& from = values(id);
+  const int rank = node.shape.rank;
+  for (int a = 0; a < rank; ++a)
+    for (int b = a + 1; b < rank; ++b) {
+      if (node.shape[a] < 2 || node.shape[b] < 2 || (b == rank - 1 && rank == 2 && node.shape[a] == node.shape[b]))
+        continue;
+      Shape stored = node.shape;
+      std::swap(stored[a], stored[b]);
+      Shape strides = row_major_strides(stored);
+      std::swap(strides[a], strides[b]);
+      Values out(from.size());
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        std::int64_t left = static_cast<std::int64_t>(i), at = 0;
+        for (int axis = rank; axis-- > 0; left /= node.shape[axis]) at += left % node.shape[axis] * strides[axis];
+        out[i] = from[static_cast<std::size_t>(at)];
+      }
+      with(id, std::move(out),
+           fmt::format("with {} read as if its axes {} and {} were exchanged in memory: transposed", text(id), a, b));
+    }
+  for (int axis = 0; axis < rank; ++axis) {
+    const Axis a = split(node.shape, axis);
+    if (a.n < 3) continue;
+    Values out = from;
+    for (std::int64_t line = 0; line < a.outer * a.inner; ++line) {
+      const std::int64_t first = line / a.inner * a.n * a.inner + line % a.inner;
+      double sum = 0;
+      for (std::int64_t k = 0; k < a.n; ++k) sum += from[static_cast<std::size_t>(first + k * a.inner)];
+      for (std::int64_t k = 0; k < a.n; ++k)
+        out[static_cast<std::size_t>(first + k * a.inner)] -= sum / static_cast<double>(a.n);
+    }
+    with(id, std::move(out),
+         fmt::format("with {0} less its mean along axis {1} for {0}: it is centred", text(id), axis));
+  }
 }
 
 void FormulaChanges::mask_change(int id, const Node& node) {

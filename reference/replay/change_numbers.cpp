@@ -70,6 +70,7 @@ void FormulaChanges::soft_mask() {
         graph_.node(node.args[0]).primitive == Primitive::indicator)
       hidden[node.args[0]].push_back(static_cast<int>(id));
   for (const auto& [mask, chosen] : hidden) {
+    finite_scores(mask, chosen);
     // The scores that are hidden, less a number; all that is chosen later follows from them.
     const auto with_weight = [&, mask = mask, &chosen = chosen](double weight) {
       std::vector<std::pair<int, Values>> others;
@@ -110,6 +111,32 @@ void FormulaChanges::soft_mask() {
   }
 }
 
+void FormulaChanges::finite_scores(int mask, const std::vector<int>& chosen) {
+  constexpr double kOfScores = 8;
+  for (const double score : {0.0, -10.0, -20.0, -30.0, -50.0, -100.0, -1000.0, -1e4, -65504.0, -1e5}) {
+    std::vector<std::pair<int, Values>> others;
+    for (const int id : chosen) {
+      const Node& node = graph_.node(id);
+      if (!(graph_.node(node.args[1]).shape == node.shape)) continue;
+      Values seen = others.empty() ? values(node.args[1]) : evaluator_.value_if(others, {target_.graph, node.args[1]});
+      if (others.empty()) {
+        const Values& visible = values(mask);
+        const Shape& of = graph_.node(mask).shape;
+        for (std::size_t i = 0; i < seen.size(); ++i)
+          if (visible[static_cast<std::size_t>(operand_index(node.shape, of, static_cast<std::int64_t>(i)))] == 0)
+            seen[i] = score;
+      }
+      others.emplace_back(id, std::move(seen));
+    }
+    if (others.empty() || !going_ || (left_ -= cost_) < 0) return;
+    Change change{.words = fmt::format("with a score of {} for what the mask hides, as the future: the mask is soft, a "
+                                       "finite sentinel",
+                                       score)};
+    change.freedom = kOfScores;
+    all_with(std::move(others), change);
+  }
+}
+
 std::vector<std::pair<int, FormulaChanges::Values>> FormulaChanges::with_number(const Site& site, Way way,
                                                                                 double number) {
   Values other = map(values(site.id), [=](double v) {
@@ -129,6 +156,10 @@ std::vector<std::pair<int, FormulaChanges::Values>> FormulaChanges::with_number(
   return out;
 }
 
+std::string FormulaChanges::what_of(const Site& site) {
+  return site.user < 0 ? text(site.id) : fmt::format("{} in {}", text(site.id), text(site.user));
+}
+
 void FormulaChanges::try_number(const Site& site, Way way, double number) {
   constexpr double kNear = 1.0 / 128;  // of a known number, which then has to explain as well
   // A number that changes little looks like a constant or an intermediate in fewer bits.
@@ -139,19 +170,25 @@ void FormulaChanges::try_number(const Site& site, Way way, double number) {
     for (const double v : values(site.id)) size += std::fabs(v) / static_cast<double>(values(site.id).size());
     if (std::fabs(number) < kLeast * size) return;
   }
-  const std::string what = site.user < 0 ? text(site.id) : fmt::format("{} in {}", text(site.id), text(site.user));
+  const std::string what = what_of(site);
   const auto say = [&](double value, const std::string& words, double freedom) {
     static constexpr const char* kWords[] = {"with a factor of {0} on {1}", "with {0} added to {1}",
                                              "with at most {0} for {1}: it is clipped, or saturates",
                                              "with at least {0} for {1}: it is clipped, or saturates"};
     Change change{.words = fmt::format(fmt::runtime(kWords[static_cast<std::size_t>(way)]), words, what)};
     change.freedom = freedom;
+    change.number = FoundNumber{way, site.id, site.user, value};
     all_with(with_number(site, way, value), change);
   };
   for (const auto& [value, words] : written_->known)
     if (std::fabs(value - number) <= kNear * std::fabs(value) && value != (way == Way::factor ? 1 : 0))
       say(value, words, kOfKnown);
   say(number, fmt::format("{:.4g}", number), kOfNumbers);
+}
+
+bool FormulaChanges::way_fits(Way way, const Site& site) {
+  const bool clips = way == Way::most || way == Way::least;
+  return !clips || values(site.id).size() == values(target_.id).size();
 }
 
 std::vector<FormulaChanges::Site> FormulaChanges::sites_of_numbers() {
@@ -177,15 +214,24 @@ std::vector<FormulaChanges::Site> FormulaChanges::sites_of_numbers() {
 }
 
 void FormulaChanges::numbers() {
+  if (only_ != nullptr && only_->number) {  // as it was found elsewhere
+    const FoundNumber& known = *only_->number;
+    // At other extents the same number of a node may be another node.
+    for (const Site& site : sites_of_numbers())
+      if (site.id == known.id && site.user == known.user && only_->words.find(what_of(site)) != std::string::npos &&
+          way_fits(known.way, site))
+        all_with(with_number(site, known.way, known.value), Change{.words = only_->words});
+    return;
+  }
   soft_mask();
+  if (only_ != nullptr && !only_->found_anew) return;
   const std::vector<std::size_t> elements = telling_elements();
   for (const Site& site : sites_of_numbers()) {
-    const bool each = values(site.id).size() == values(target_.id).size();
     for (const Way way : {Way::factor, Way::addend, Way::most, Way::least})
       for (const std::size_t element : elements) {
         if (!going_ || left_ <= 0) return;
         const bool clips = way == Way::most || way == Way::least;
-        if (clips && !each) continue;
+        if (!way_fits(way, site)) continue;
         const double here = clips ? values(site.id)[element] : 0, step = 0.125 * std::max(std::fabs(here), 0x1p-10);
         const double from = clips                ? here
                             : way == Way::factor ? 1

@@ -283,6 +283,14 @@ void FormulaChanges::dealt_out() {
   }
 }
 
+void FormulaChanges::places_of_leaf(int id) {
+  const Node& node = graph_.node(id);
+  if (node.shape.count() < 2 || node.primitive != Primitive::input) return;
+  another_order(id);
+  stale_tiles(id);
+  repeated(id);
+}
+
 void FormulaChanges::places() {
   another_order(target_.id);
   dealt_out();
@@ -292,22 +300,21 @@ void FormulaChanges::places() {
     const auto node_id = static_cast<int>(id);
     const Node& node = graph_.node(node_id);
     if (given(node_id)) {
-      if (node.shape.count() < 2 || node.primitive != Primitive::input) continue;
-      another_order(node_id);
-      stale_tiles(node_id);
-      repeated(node_id);
+      places_of_leaf(node_id);
       continue;
     }
+    const bool sum = node.primitive == Primitive::sum, reduces = sum || node.primitive == Primitive::max;
     if (node.primitive == Primitive::stored && node.shape.count() > 1) another_order(node_id);
+    if (reduces && node.shape.count() > 1 && node_id != target_.id) another_order(node_id);
     shared_by_rows(node_id);
     if (node.primitive == Primitive::less || node.primitive == Primitive::less_equal) edge_moved(node_id);
-    if (node.primitive == Primitive::sum || node.primitive == Primitive::max) terms_left_out(node_id);
-    if (node.primitive == Primitive::sum) padded_terms(node_id);
+    if (reduces) terms_left_out(node_id);
+    if (sum) padded_terms(node_id);
     if (node.primitive == Primitive::matmul) products_left_out(node_id);
     if (node.primitive == Primitive::sqrt || node.primitive == Primitive::rsqrt) other_norm(node_id);
     if (node.primitive == Primitive::first_max) winner_moved(node_id);
-    if (node.primitive == Primitive::sum || node.primitive == Primitive::max) another_reduction(node_id);
-    if (node.primitive == Primitive::sum) means_of_blocks(node_id);
+    if (reduces) another_reduction(node_id);
+    if (sum) means_of_blocks(node_id);
     if (node.primitive == Primitive::cumsum) moving_sums(node_id);
   }
 }

@@ -32,6 +32,7 @@ void FormulaChanges::max_change(int id, const Node& node) {
     with(id, std::move(out),
          fmt::format("without the {} number of the maximum of {}", first ? "first" : "last", text(node.args[0])));
   }
+  by_bits(id, a, from);
   Values largest(values(id).size(), 0.0);
   for (std::size_t i = 0; i < from.size(); ++i) {
     double& most = largest[static_cast<std::size_t>(row_of(a, static_cast<std::int64_t>(i)))];
@@ -52,6 +53,39 @@ void FormulaChanges::max_change(int id, const Node& node) {
     with(id, std::move(out),
          fmt::format("without the numbers after the last full vector of {} in the maximum of {}", block,
                      text(node.args[0])));
+  }
+}
+
+void FormulaChanges::by_bits(int id, const Axis& a, const Values& from) {
+  // Of a minimum the formula has the maximum of the other sign.
+  const bool least = graph_.node(below(graph_.node(id).args[0])).primitive == Primitive::neg;
+  const double sign = least ? -1 : 1;
+  struct Order {
+    const char* words;
+    bool (*before)(double x, double y);
+  };
+  static constexpr Order kOrders[] = {
+      {"signed integers, which turns the order of negative numbers",
+       [](double x, double y) {
+         const bool negative = std::signbit(x), other = std::signbit(y);
+         return negative != other ? negative : negative ? x > y : x < y;
+       }},
+      {"unsigned integers, by which negative numbers are the largest",
+       [](double x, double y) {
+         const bool negative = std::signbit(x), other = std::signbit(y);
+         return negative != other ? other : negative ? x > y : x < y;
+       }},
+  };
+  for (const Order& order : kOrders) {
+    Values out(values(id).size(), 0.0);
+    std::vector<char> seen(out.size(), 0);
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      const auto row = static_cast<std::size_t>(row_of(a, static_cast<std::int64_t>(i)));
+      const double x = sign * from[i], best = sign * out[row];
+      if (!seen[row] || (least ? order.before(x, best) : order.before(best, x))) out[row] = from[i];
+      seen[row] = 1;
+    }
+    with(id, std::move(out), fmt::format("with bits of {} compared as {}", text(graph_.node(id).args[0]), order.words));
   }
 }
 
@@ -96,18 +130,25 @@ void FormulaChanges::sum_change(int id, const Node& node) {
 
 namespace {
 
-/// Cumulative sums along an axis of blocks that start again at 0, or (`carried`) at the sum of the block before alone;
-/// `own`: with the element's own term.
+/// What a block begins with instead of the sum of all before: nothing, the sum of the block before alone, that once
+/// more, that twice from block to block.
+enum class Carry { none, last_block, last_block_more, each_twice };
+
+/// Cumulative sums along an axis, in blocks; `own`: with the element's own term.
 std::vector<double> running_sums(const std::vector<double>& from, const Axis& a, bool reversed, std::int64_t block,
-                                 bool own, bool carried = false) {
+                                 bool own, Carry carry = Carry::none) {
   std::vector<double> out(from.size());
   for (std::int64_t line = 0; line < a.outer * a.inner; ++line) {
-    double sum = 0, before = 0;
+    double sum = 0, before = 0, whole = 0;
     for (std::int64_t i = 0; i < a.n; ++i) {
       const std::int64_t along = reversed ? a.n - 1 - i : i;
       const auto at = static_cast<std::size_t>(line / a.inner * a.n * a.inner + line % a.inner + along * a.inner);
       if (i % block == 0) {
-        before = carried ? sum : 0;
+        whole += sum;
+        before = carry == Carry::last_block        ? sum
+                 : carry == Carry::last_block_more ? whole + (i == block ? 0 : sum)
+                 : carry == Carry::each_twice      ? before + (i == block ? 1 : 2) * sum
+                                                   : 0;
         sum = 0;
       }
       out[at] = before + (own ? sum + from[at] : sum);
@@ -138,10 +179,13 @@ void FormulaChanges::cumsum_change(int id, const Node& node) {
     with(id, running_sums(from, a, back, block, true),
          fmt::format("with cumulative sums of {} that start again every {} elements: no carry from block to block",
                      what, block));
-    if (2 * block < a.n)
-      with(id, running_sums(from, a, back, block, true, true),
-           fmt::format("with cumulative sums of {} in blocks of {} that carry over the block before alone", what,
-                       block));
+    if (2 * block >= a.n) continue;
+    for (const Carry carry : {Carry::last_block_more, Carry::each_twice})
+      with(id, running_sums(from, a, back, block, true, carry),
+           fmt::format("with cumulative sums of {} in blocks of {} whose carry counts the block before twice{}", what,
+                       block, carry == Carry::each_twice ? ", from each block on" : ""));
+    with(id, running_sums(from, a, back, block, true, Carry::last_block),
+         fmt::format("with cumulative sums of {} in blocks of {} that carry over the block before alone", what, block));
   }
   for (int axis = 0; axis < node.shape.rank; ++axis)
     if (axis != node.axis && node.shape[axis] > 1)

@@ -52,10 +52,20 @@ void cut_loops(std::int64_t n, See see) {
   see(kept([&](std::int64_t k) { return k + 1 < n; }), "without the last: off by one");
   see(kept([&](std::int64_t k) { return k > 0; }), "without the first: off by one");
   for (const std::int64_t block : {4, 8, 16, 32, 64, 128, 256}) {
-    if (block >= n) break;
+    if (n >= 2 * block || n % block != 0) {
+      see(kept([&](std::int64_t k) { return k % block < block / 2; }),
+          fmt::format("without the upper half of each {}: lanes are lost", block));
+      see(kept([&](std::int64_t k) { return k % block >= block / 2; }),
+          fmt::format("without the lower half of each {}: lanes are lost", block));
+      see(kept([&](std::int64_t k) { return k % block != block - 1; }),
+          fmt::format("without the last of each full {}: a lane is lost", block));
+      see(kept([&](std::int64_t k) { return k % block == 0; }),
+          fmt::format("with only the first of each {}: the other lanes are lost", block));
+    }
     if (n % block != 0)
       see(kept([&](std::int64_t k) { return k < n / block * block; }),
           fmt::format("without what follows the last full vector of {}, the tail", block));
+    if (block >= n) break;  // one that is not full, for all that are larger
     if (n > block + 1)
       see(kept([&](std::int64_t k) { return k < block; }), fmt::format("with only the first {}", block));
   }

@@ -23,11 +23,13 @@ bool FormulaChanges::sums(int id) const {
 void FormulaChanges::narrow(int id) {
   const Node& node = graph_.node(id);
   const bool operand = node.primitive == Primitive::input && given(id),
-             constant = node.primitive == Primitive::constant && !is_share(node);
+             constant = node.primitive == Primitive::constant;
   if (!operand && !constant &&
       (node.args.empty() || given(id) || (moves_nothing(node.primitive) && node.primitive != Primitive::stored)))
     return;
   if (node.primitive == Primitive::div) narrow_reciprocal(id, node);
+  approximated(id);
+  added_up_in_few_bits(id, node);
   if ((node.primitive == Primitive::take && silent(graph_, node)) || node.primitive == Primitive::neg) return;
   for (const Narrow& low : narrows(operand)) {
     Values rounded = values(id);
@@ -51,6 +53,26 @@ void FormulaChanges::narrow_reciprocal(int id, const Node& node) {
     const Values dividend = spread(node, 0);
     for (std::size_t i = 0; i < inverse.size(); ++i) inverse[i] *= dividend[i];
     with(id, std::move(inverse), Change{std::move(words), low.format, false});
+  }
+}
+
+void FormulaChanges::added_up_in_few_bits(int id, const Node& node) {
+  if (node.primitive != Primitive::sum || given(id)) return;
+  const Axis a = split(graph_.node(node.args[0]).shape, node.axis);
+  if (a.n < 3) return;
+  for (const Narrow& low : narrows(false)) {
+    const Values& from = values(node.args[0]);
+    Values sums(static_cast<std::size_t>(a.outer * a.inner), 0.0), terms(static_cast<std::size_t>(a.inner));
+    for (std::int64_t outer = 0; outer < a.outer; ++outer)
+      for (std::int64_t k = 0; k < a.n; ++k) {
+        double* const sum = sums.data() + outer * a.inner;
+        for (std::int64_t i = 0; i < a.inner; ++i)
+          sum[i] += from[static_cast<std::size_t>((outer * a.n + k) * a.inner + i)];
+        const std::span<double> row(sum, static_cast<std::size_t>(a.inner));
+        round_values(*low.format, {.rounding = low.rounding}, row, row);
+      }
+    std::string words = fmt::format("accumulates in {} the sum of {} alone", low.words, text(node.args[0]));
+    with(id, std::move(sums), Change{std::move(words), low.format, true});
   }
 }
 

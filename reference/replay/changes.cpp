@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
 
 #include "reference/graph/row_plan.h"
@@ -13,7 +14,7 @@ namespace ampcheck::reference {
 
 FormulaChanges::FormulaChanges(const Graph& graph, const std::vector<std::pair<Expr, Values>>& leaves, Expr target,
                                const NodeNames& names, std::int64_t most,
-                               const std::function<bool(const Change&, const Values&)>& see, const std::string& only,
+                               const std::function<bool(const Change&, const Values&)>& see, const OneChange* only,
                                const WrittenNumbers* written)
     : graph_(graph),
       target_(target),
@@ -64,15 +65,16 @@ void FormulaChanges::run() {
 void FormulaChanges::run_further() {
   places();
   afresh();
+  if (going_) repeats();
+  afresh();
   if (going_) systematic();
   afresh();
   if (going_) numbers();
 }
 
 void FormulaChanges::afresh() {
-  if (left_ > 0) return;
-  going_ = true;
-  left_ = most_;
+  if (left_ <= 0) going_ = true;
+  left_ = std::max(left_, most_ / 2);
 }
 
 std::int64_t FormulaChanges::cost(const Node& node) const {
@@ -186,6 +188,7 @@ void FormulaChanges::product_change(int id, const Node& node) {
 }
 
 void FormulaChanges::terms_change(int id, const Node& node) {
+  logarithm_of_probability(id);
   const auto arg = [&](std::size_t k) { return text(node.args[k]); };
   const double sign = node.primitive == Primitive::add ? 1 : -1;
   const Values a = spread(node, 0), b = spread(node, 1);
@@ -240,6 +243,11 @@ void FormulaChanges::quotient_change(int id, const Node& node) {
     for (std::size_t i = 0; i < guarded.size(); ++i) guarded[i] /= b[i] + eps;
     with(id, std::move(guarded), fmt::format("with an eps of {} added to {}", eps, arg(1)));
   }
+  for (const double eps : eps_) {
+    Values guarded = a;
+    for (std::size_t i = 0; i < guarded.size(); ++i) guarded[i] /= std::max(b[i], eps);
+    with(id, std::move(guarded), fmt::format("with at least {} for {}: it is clipped, a floor", eps, arg(1)));
+  }
   Values times = a;
   for (std::size_t i = 0; i < times.size(); ++i) times[i] *= b[i];
   with(id, std::move(times), fmt::format("with times {0} for divided by {0}", arg(1)));
@@ -253,6 +261,8 @@ void FormulaChanges::logarithm_change(int id, const Node& node) {
   for (const double eps : eps_)
     with(id, map(values(node.args[0]), [=](double v) { return std::log(v + eps); }),
          fmt::format("with an eps of {} added to {}", eps, arg(0)));
+  floored(
+      id, arg(0), [](double v) { return std::log(v); }, values(node.args[0]));
   with(id, map(values(node.args[0]), [](double v) { return std::log2(v); }),
        "with the logarithm to base 2 of " + arg(0));
   with(id, map(values(node.args[0]), [](double v) { return std::log10(v); }),
@@ -290,6 +300,8 @@ void FormulaChanges::root_change(int id, const Node& node) {
   const auto arg = [&](std::size_t k) { return text(node.args[k]); };
   with(id, map(values(node.args[0]), [](double v) { return 1 / v; }), "with 1/v for 1/sqrt(v) of " + arg(0));
   outside_root(id, graph_.node(node.args[0]));
+  floored(
+      id, arg(0), [](double v) { return 1 / std::sqrt(v); }, values(node.args[0]));
   with(id, map(values(node.args[0]), [](double v) { return std::sqrt(v); }), "with sqrt(v) for 1/sqrt(v) of " + arg(0));
 }
 
@@ -403,6 +415,34 @@ void FormulaChanges::outside_root(int id, const Node& sum) {
                    names_.contains(sum.args[1]) ? text(sum.args[1]) : "eps " + text(sum.args[1])));
 }
 
+namespace {
+
+bool in_number(char c) { return (c >= '0' && c <= '9') || c == '.'; }
+
+/// The number that begins at `at`, which moves behind it; a comma or stop of the sentence is none of it.
+double number_at(const std::string& text, std::size_t& at) {
+  double out = 0;
+  const auto read = std::from_chars(text.data() + at, text.data() + text.size(), out);
+  at = read.ec == std::errc() ? static_cast<std::size_t>(read.ptr - text.data()) : at + 1;
+  return out;
+}
+
+}  // namespace
+
+bool same_change(const std::string& words, const OneChange& one) {
+  constexpr double kSame = 0x1p-7;
+  std::size_t a = 0, b = 0;
+  while (a < words.size() && b < one.words.size()) {
+    if (in_number(words[a]) && in_number(one.words[b])) {
+      const double x = number_at(words, a), y = number_at(one.words, b);
+      if (!one.extents.contains(y) && std::fabs(x - y) > kSame * std::fabs(y)) return false;
+    } else if (words[a++] != one.words[b++]) {
+      return false;
+    }
+  }
+  return a == words.size() && b == one.words.size();
+}
+
 std::vector<double> evaluate_plainly(const Graph& graph,
                                      const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr node) {
   PlainEvaluator<Fp64Policy> evaluator(graph);
@@ -412,15 +452,15 @@ std::vector<double> evaluate_plainly(const Graph& graph,
 
 void for_each_change(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target,
                      const NodeNames& names, std::int64_t most,
-                     const std::function<bool(const Change&, const std::vector<double>&)>& see,
-                     const std::string& only) {
+                     const std::function<bool(const Change&, const std::vector<double>&)>& see, const OneChange* only) {
   FormulaChanges(graph, leaves, target, names, most, see, only, nullptr).run();
 }
 
 void for_each_further_change(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves,
                              Expr target, const NodeNames& names, std::int64_t most, const WrittenNumbers& written,
-                             const std::function<bool(const Change&, const std::vector<double>&)>& see) {
-  FormulaChanges(graph, leaves, target, names, most, see, "", &written).run_further();
+                             const std::function<bool(const Change&, const std::vector<double>&)>& see,
+                             const OneChange* only) {
+  FormulaChanges(graph, leaves, target, names, most, see, only, &written).run_further();
 }
 
 }  // namespace ampcheck::reference

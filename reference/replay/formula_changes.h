@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "reference/ball/ball_rules.h"
 #include "reference/graph/node_text.h"
 #include "reference/replay/changes.h"
 #include "reference/replay/plain_evaluator.h"
@@ -31,7 +32,7 @@ class FormulaChanges {
 
   FormulaChanges(const Graph& graph, const std::vector<std::pair<Expr, Values>>& leaves, Expr target,
                  const NodeNames& names, std::int64_t most,
-                 const std::function<bool(const Change&, const Values&)>& see, const std::string& only,
+                 const std::function<bool(const Change&, const Values&)>& see, const OneChange* only,
                  const WrittenNumbers* written);
 
   void run();
@@ -57,7 +58,7 @@ class FormulaChanges {
   void all_with(std::vector<std::pair<int, Values>> others, const Change& change);
   void with(int id, Values other, std::string words) { with(id, std::move(other), Change{std::move(words), nullptr}); }
 
-  bool wanted(const std::string& words) const { return only_.empty() || words == only_; }
+  bool wanted(const std::string& words) const { return only_ == nullptr || same_change(words, *only_); }
 
   template <class F>
   Values map(const Values& from, F f) {
@@ -112,6 +113,8 @@ class FormulaChanges {
 
   /// A maximum that leaves out the first or last number.
   void max_change(int id, const Node& node);
+  /// Or compares bits as integers.
+  void by_bits(int id, const Axis& axis, const Values& from);
 
   /// 1/(sqrt(v) + c) for 1/sqrt(v + c).
   void outside_root(int id, const Node& sum);
@@ -148,6 +151,8 @@ class FormulaChanges {
   void shift_change(int id, const Node& node);
 
   void leaf(int id);
+  /// Read with two axes exchanged, or less its own mean.
+  void other_layouts(int id);
 
   /// A mask left out, or one column too wide or too narrow.
   void mask_change(int id, const Node& node);
@@ -163,6 +168,9 @@ class FormulaChanges {
 
   /// A node in fewer bits: an operand, an intermediate, or what is stored in more.
   void narrow(int id);
+
+  /// One sum alone in order, each partial sum in fewer bits.
+  void added_up_in_few_bits(int id, const Node& node);
 
   /// The reciprocal of a divisor in fewer bits, by which the dividend is multiplied.
   void narrow_reciprocal(int id, const Node& node);
@@ -195,6 +203,8 @@ class FormulaChanges {
 
   /// All changes that follow from the graph alone.
   void systematic();
+  /// Of those, what becomes of numbers that are repeated, and of exponentials.
+  void repeats();
 
   /// Tensors that a kernel might take for another: inputs, cotangents, outputs, what is saved, every intermediate; of
   /// equal ones the first.
@@ -221,9 +231,55 @@ class FormulaChanges {
   /// A constant factor that stands at another number: exp(alpha x) for alpha exp(x).
   void constant_moved(int id, const std::vector<int>& at_hand);
 
+  // ---- change_broadcasts.cpp ----
+
+  /// A parameter that is repeated along other axes than its own.
+  void laid_along_another_axis(int id);
+
+  /// Of what a mean or maximum is taken off: the first number, an extreme or nothing taken off, everywhere or in one
+  /// use.
+  void other_centre(int id);
+
+  /// A number multiplied or divided by an input where one of several uses has it.
+  void joined_in_one_use(int id, const std::vector<int>& at_hand);
+
+  /// Inputs in the place of computed numbers of as many elements, one or two at a time: running statistics for those of
+  /// the batch.
+  void statistics_exchanged();
+
+  /// Means over the count of another axis, in every mean, the last ones or one.
+  void counts_of_other_axes();
+
+  // ---- change_probabilities.cpp ----
+
+  /// Sums of exponentials that are rescaled otherwise as the maximum grows.
+  void rescaled_sums(int id);
+
+  /// log(p + eps), log(max(p, eps)), a p of few bits, where a difference of logarithms stands.
+  void logarithm_of_probability(int id);
+
+  /// At least an eps in the place of an operand; of(v) is what follows from that.
+  void floored(int id, const std::string& what, const std::function<double(double)>& of, const Values& argument);
+
+  /// A function by an exponential in few bits.
+  void approximated(int id);
+
+  // ---- change_windows.cpp ----
+
+  /// Other padding; windows that begin elsewhere.
+  void other_borders(int id);
+
+  // ---- change_geometry.cpp ----
+
+  /// Windows over images with another stride, padding or dilation.
+  void other_geometry();
+  void in_another_geometry(const std::vector<std::int64_t>& due, const std::vector<std::int64_t>& map,
+                           const std::string& words);
+
   // ---- change_places.cpp ----
 
   void places();
+  void places_of_leaf(int id);
 
   /// Lanes, halves, neighbours exchanged.
   void another_order(int id);
@@ -267,6 +323,8 @@ class FormulaChanges {
 
   /// What a mask hides with a small weight, as where a finite number is taken from its score.
   void soft_mask();
+  /// The same with a finite number for its score.
+  void finite_scores(int mask, const std::vector<int>& chosen);
 
   /// A factor or an addend found from what was written.
   void numbers();
@@ -280,21 +338,26 @@ class FormulaChanges {
     int id, user;
   };
   std::vector<Site> sites_of_numbers();
-  enum class Way { factor, addend, most, least };
+  using Way = FoundNumber::Way;
+  std::string what_of(const Site& site);
   std::vector<std::pair<int, Values>> with_number(const Site& site, Way way, double number);
   void try_number(const Site& site, Way way, double number);
+  /// Where a clip is looked for: at what has the target's size.
+  bool way_fits(Way way, const Site& site);
 
   // ---- change_edges.cpp ----
 
   /// A condition that changes sides elsewhere: those of its elements that are wrong, if they lie next to its edge.
   void edge_moved(int id);
+  /// Another number at hand where one lies beyond an edge: the limit of a function, taken too early.
+  void branch_taken(const std::vector<int>& at_hand);
 
   const Graph& graph_;
   Expr target_;
   NodeNames names_;
   std::int64_t most_, left_, cost_ = 0;
   const std::function<bool(const Change&, const Values&)>& see_;
-  const std::string& only_;
+  const OneChange* only_;
   const WrittenNumbers* written_;
   PlainEvaluator<Fp64Policy> evaluator_;
   std::vector<int> given_;

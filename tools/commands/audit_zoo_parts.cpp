@@ -17,7 +17,7 @@ namespace {
 
 using namespace checks::zoo;
 
-constexpr const char* kSchema = "ampcheck.audit_zoo_part/2";
+constexpr const char* kSchema = "ampcheck.audit_zoo_part/3";
 
 /// Field by field in the order of the struct, numbers as 8 bytes (tools/workers/wire_bytes.h).
 void put(Writer& w, const Trial& t) {
@@ -29,7 +29,8 @@ void put(Writer& w, const Trial& t) {
   w.put(t.cause);
   w.put(std::string(name(t.code)));
   w.put(static_cast<std::uint64_t>(t.verdict));
-  for (const bool flag : {t.exact_class, t.right_class, t.right_cause, t.wrong_cause}) w.put(std::uint64_t{flag});
+  for (const bool flag : {t.exact_class, t.right_class, t.right_cause, t.reproduced, t.wrong_cause})
+    w.put(std::uint64_t{flag});
   w.put(t.gate_cases);
   w.put(std::uint64_t{t.gate_rejections.size()});
   for (const std::int64_t rejections : t.gate_rejections) w.put(rejections);
@@ -68,7 +69,7 @@ void get(Reader& r, Trial& t) {
   r.get(t.cause);
   r.get(t.code);
   r.get(t.verdict);
-  for (bool* const flag : {&t.exact_class, &t.right_class, &t.right_cause, &t.wrong_cause}) r.get(*flag);
+  for (bool* const flag : {&t.exact_class, &t.right_class, &t.right_cause, &t.reproduced, &t.wrong_cause}) r.get(*flag);
   r.get(t.gate_cases);
   t.gate_rejections.resize(r.count(8));
   for (std::int64_t& rejections : t.gate_rejections) r.get(rejections);

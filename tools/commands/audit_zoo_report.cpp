@@ -35,6 +35,12 @@ std::string class_table(const Scores& scores, const Style& style) {
   if (scores.all.trials > 0 || scores.fp64.trials == 0)
     out += score_line("all", scores.all) + score_line("of these written last, unseen", scores.unseen);
   if (scores.fp64.trials > 0) out += score_line("besides, kernels of fp64", scores.fp64);
+  if (scores.all.by_reproduction + scores.fp64.by_reproduction > 0)
+    out += fmt::format(
+        "    of the causes {} ({} of the unseen) are right by reproduction: in other words than the kernel's author, "
+        "and "
+        "the change that they state gives the kernel's numbers at other data and extents\n",
+        scores.all.by_reproduction + scores.fp64.by_reproduction, scores.unseen.by_reproduction);
   return out;
 }
 
@@ -150,6 +156,7 @@ Json found_json(const Score& s) {
           {"right_class", s.right_class},
           {"exact_class", s.exact_class},
           {"right_cause", s.right_cause},
+          {"by_reproduction", s.by_reproduction},
           {"wrong_cause", s.wrong_cause}};
 }
 
@@ -284,6 +291,7 @@ Json json_of(const ZooAudit& audit) {
                            {"right_class", t.right_class},
                            {"exact_class", t.exact_class},
                            {"right_cause", t.right_cause},
+                           {"reproduced", t.reproduced},
                            {"wrong_cause", t.wrong_cause},
                            {"case", t.case_name},
                            {"cases", t.cases},

@@ -47,7 +47,7 @@ const std::vector<Shown>& all_shown() {
       {"a sum, a mean",
        {"4096 ones are 2048", "2 times too large", "10000s is inf", "in fp32: 4096 and 10000"},
        {{"got 2970 (0x69cd) want 3252", "accumulates in fp16", "got inf (0x7c00) want 10000",
-         "got 0.0004883 (0x1000) want 0.0002441", "off by a constant factor of 2", "3 of 3 cases failed"}}},
+         "got 0.0004883 (0x1000) want 0.0002441", "the sum of exp(x - max(x)) alone", "3 of 3 cases failed"}}},
       {"largest logit",
        {"88.7 is the limit", "exp(11.0) = 59874.1 fits and exp(11.1) = 66171.2 is inf",
         "1000 terms exp(4.1) is 60340.3, of exp(4.2) inf", "(0.731, 0.269, 0)"},
