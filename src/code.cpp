@@ -231,7 +231,8 @@ constexpr CodeText kTexts[] = {
     {Code::ac412, "AC412", Verdict::structural, "replaces functions that others call",
      "`ampcheck verify` compares the functions of Python, numpy, torch and ampcheck before and after the solution is "
      "loaded\n"
-     "and called. One of them is another one now: a timer, a comparison such as torch.allclose, an op. What the solution "
+     "and called. One of them is another one now: a timer, a comparison such as torch.allclose, an op. What the "
+     "solution "
      "computes\n"
      "may be right; what anybody measures of it afterwards is not.",
      "Compute the result, and leave other modules as they are.", nullptr,

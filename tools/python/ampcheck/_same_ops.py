@@ -16,9 +16,9 @@ _MOVES = ("empty", "view", "reshape", "detach", "clone", "copy", "alias", "expan
           "unsqueeze", "squeeze", "slice", "select", "_to_copy", "contiguous", "lift")
 
 
-class _Log(TorchDispatchMode):
+class _Log(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.ops: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -28,11 +28,11 @@ class _Log(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def _ops_of(call: Callable[[], Any]) -> list[str] | None:
+def _ops_of(call: Callable[[dict[str, Any]], Any], inputs: dict[str, Any]) -> list[str] | None:
     """None where it raises, as a compiled function may under a dispatch mode."""
     try:
         with torch.no_grad(), _Log() as log:
-            call()
+            call(inputs)
         return log.ops
     except Exception:
         return None
@@ -45,8 +45,8 @@ def _shapes(case: str) -> str:
 
 def reference_ops(report: Any, solution: Callable[[dict[str, Any]], Any],
                   reference: Callable[[dict[str, Any]], Any]) -> dict[str, Any] | None:
-    """Over cases of different shapes: `cases` that were looked at, `same` of them that ran the torch operations of the reference
-    and no others, the `first` such case, and its `ops`. None where the reference runs no torch operation."""
+    """Over cases of different shapes: `cases` that were looked at, `same` of them that ran the torch operations of the
+    reference and no others, the `first` such case, and its `ops`. None where the reference runs no torch operation."""
     seen: dict[str, str] = {}
     for case in json.loads(report.to_json())["cases"]:
         if case["verdict"] == "ROUNDING":
@@ -54,7 +54,7 @@ def reference_ops(report: Any, solution: Callable[[dict[str, Any]], Any],
     out: dict[str, Any] = {"cases": 0, "same": 0, "first": "", "ops": []}
     for case in list(seen.values())[:_MOST_CASES]:
         inputs = report.inputs(case)
-        theirs, ours = _ops_of(lambda x=inputs: reference(x)), _ops_of(lambda x=inputs: solution(x))
+        theirs, ours = _ops_of(reference, inputs), _ops_of(solution, inputs)
         if not theirs or ours is None:
             continue
         out["cases"] += 1
