@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "src/digest.h"
-#include "src/error.h"
 #include "src/file_bytes.h"
 #include "tools/report/environment.h"
 
@@ -14,13 +13,9 @@ Measured measured_here(const checks::OpDef& op) {
   const BuildFacts build = build_facts();
   Measured out{build.version, build.compiler, machine_facts().cpu, {}};
   if (op.plugin.empty()) return out;
-  out.compiler.clear();
-  try {
-    const std::string bytes = read_bytes(op.plugin, "library");
-    out.library = digest_of(bytes).str();
-    out.compiler = compiler_named_in(bytes);
-  } catch (const Error&) {  // it was there when it was loaded
-  }
+  const std::string bytes = read_bytes(op.plugin, "library");
+  out.library = digest_of(bytes).str();
+  out.compiler = compiler_named_in(bytes);
   return out;
 }
 

@@ -11,6 +11,7 @@
 namespace ampcheck::tools {
 
 /// Of a built-in op the compiler of ampcheck; of a library the one that its .comment section names.
+/// Error where the library cannot be read: a state that does not say what made it is none.
 Measured measured_here(const checks::OpDef& op);
 
 /// "GCC: (Debian 12.2.0-14) 12.2.0", "clang version 14.0.6" in the bytes of a library; "" if there is none.
