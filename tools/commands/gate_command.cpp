@@ -143,6 +143,8 @@ const char* words_of(ExitCode code, const std::vector<OpGate>& gates) {
   const bool undecided = std::ranges::any_of(gates, [](const OpGate& gate) { return gate.undecided; });
   switch (code) {
     case ExitCode::passed:
+      if (std::ranges::any_of(gates, &OpGate::worse))
+        return "no number is wrong, and errors are worse than accepted: --strict fails then";
       return undecided ? "no number is wrong; too few bits changed to tell whether errors are worse"
                        : "no number is wrong, and errors are no worse than accepted";
     case ExitCode::findings: return "not as accepted";
@@ -175,6 +177,7 @@ Outcome judged(const KernelGateOptions& options, const Selection& selection, con
   out.ladder = {settings_of(options),
                 takes_whole_ops(options),
                 options.strict,
+                options.strict_bits,
                 !options.base.empty(),
                 options.today.empty() ? today() : options.today,
                 options.min_power};
@@ -202,8 +205,8 @@ Outcome judged(const KernelGateOptions& options, const Selection& selection, con
 /// What a reader of a report is told beside the cases.
 void add_gate_lines(const std::vector<OpGate>& gates, RunFacts& facts) {
   for (const OpGate& gate : gates) {
-    const auto add = [&](const std::string& text, bool failed) {
-      facts.gate.push_back({gate.op->op->signature.name, gate.op->op->plugin, gate.verdict(), text, failed});
+    const auto add = [&](const std::string& text, bool failed, bool warns = false) {
+      facts.gate.push_back({gate.op->op->signature.name, gate.op->op->plugin, gate.verdict(), text, failed, warns});
     };
     for (const std::string& text : gate.failures) add(text, true);
     for (const std::string& text : gate.stale) add(text, true);
@@ -213,8 +216,10 @@ void add_gate_lines(const std::vector<OpGate>& gates, RunFacts& facts) {
       add(gate.changed == 0
               ? "every bit is as accepted"
               : fmt::format("bits changed in {} of {} cases; {}", gate.changed, gate.compared,
-                            gate.undecided ? "too few to tell whether errors are worse" : "errors are no worse"),
-          false);
+                            gate.worse()     ? "errors are worse"
+                            : gate.undecided ? "too few to tell whether errors are worse"
+                                             : "errors are no worse"),
+          false, gate.worse());
   }
 }
 

@@ -142,7 +142,8 @@ void add_changes(const std::map<std::string, std::vector<ProfilePair>>& pairs, d
   for (const auto& [tensor, list] : pairs) {
     GatedTensorChange out{tensor, checks::change_of(list), {}};
     out.worse = out.change.worse(level);
-    if (!out.worse.empty()) gate.failures.push_back(fmt::format("{} is worse: {}", tensor, out.worse));
+    if (!out.worse.empty())
+      (options.strict ? gate.failures : gate.notes).push_back(fmt::format("{} is worse: {}", tensor, out.worse));
     gate.tensors.push_back(std::move(out));
   }
   const int needed = checks::TensorChange::needed(level);
@@ -154,8 +155,8 @@ void add_changes(const std::map<std::string, std::vector<ProfilePair>>& pairs, d
         fmt::format("bits changed in fewer than {} different cases of each tensor, too few to tell whether errors are "
                     "worse: --seeds adds cases",
                     needed));
-  if (options.strict && gate.changed > 0)
-    gate.failures.push_back(fmt::format("bits changed in {} of {} cases (--strict)", gate.changed, gate.compared));
+  if (options.strict_bits && gate.changed > 0)
+    gate.failures.push_back(fmt::format("bits changed in {} of {} cases (--strict-bits)", gate.changed, gate.compared));
 }
 
 }  // namespace
