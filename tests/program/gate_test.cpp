@@ -299,6 +299,44 @@ TEST_F(Gate, LargerErrorsInsideTheBoundAreANoteAndStrictFails) {
   EXPECT_EQ(in_ci(cases + " --strict").exit_code, 0) << "another order of the same kind is no worse";
 }
 
+/// What nobody runs any more is no green line. Of a library of another name the folder may hold states, too.
+TEST_F(Gate, AStateOfAnOpThatTheLibraryHasNoMoreIsSeven) {
+  accept_now();
+  json gone = json::parse(read("base/gated_sum.json"));
+  gone["op"] = "gated_mean";
+  std::ofstream(folder_.path() + "/base/gated_mean.json") << gone.dump(2);
+  const ProgramResult stale = in_ci();
+  EXPECT_EQ(stale.exit_code, 7) << stale.out;
+  EXPECT_TRUE(contains(stale.out, "'base/gated_mean.json' is the state of 'gated_mean', an op that 'gated_sum.so'"))
+      << stale.out;
+  gone["measured"]["file"] = "other.so";
+  std::ofstream(folder_.path() + "/base/gated_mean.json") << gone.dump(2);
+  EXPECT_EQ(in_ci().exit_code, 0);
+  gone["measured"]["file"] = "gated_sum.so";
+  gone["op"] = "gated_sum.lanes";  // a variant, which --variants runs
+  std::ofstream(folder_.path() + "/base/gated_mean.json") << gone.dump(2);
+  EXPECT_EQ(in_ci().exit_code, 0);
+}
+
+/// Of a finding: the smallest case, the cause, and whether the usual test would have seen it.
+TEST_F(Gate, ReviewSaysWhatAFindingIs) {
+  accept_now();
+  use("bf16_sum");
+  gate();
+  const ProgramResult review = run("review --baseline base -o markdown:review.md");
+  for (const char* const words :
+       {"\n  AC301: smallest case that fails 'gated_sum(x=", "\n  AC301: accumulates in bf16",
+        "\n  AC301: torch.allclose, with the tolerances of torch.testing, would have seen it in "})
+    EXPECT_TRUE(contains(review.out, words)) << words << review.out;
+  EXPECT_TRUE(contains(read("review.md"), "- AC301: torch.allclose")) << read("review.md");
+  const json finding = json::parse(read("base/gated_sum.json.pending"))["findings"][0];
+  EXPECT_GT(finding["seen_by_allclose"], 0);
+  EXPECT_LT(finding["seen_by_allclose"], finding["cases"]) << "some of its errors are inside that tolerance";
+  use("dropped_tail");
+  gate();
+  EXPECT_TRUE(contains(run("review --baseline base").out, "would have seen it in each case"));
+}
+
 TEST_F(Gate, CiWritesNothing) {
   accept_now();
   use("reassociated");

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "src/error.h"
 #include "src/parallel.h"
@@ -116,6 +117,27 @@ void note_committed_pending(const std::string& folder, std::vector<OpGate>& gate
   for (OpGate& gate : gates)
     if (std::filesystem::exists(pending_path(folder, gate.op->op->signature.name), none))
       gate.stale.push_back("a pending file was committed: accept it, or delete it");
+}
+
+/// A state of an op that its library, or ampcheck, has no more: no run would ever look at it, and all stays green.
+void note_unknown_ops(const KernelGateOptions& options, std::vector<OpGate>& gates) {
+  std::set<std::string> known;
+  for (const checks::OpDef* op : options.plugin_ops) known.insert(op->signature.name);
+  const std::string file = options.plugin_ops.empty() ? "" : file_name_of(options.plugin_ops.front()->plugin);
+  for (const std::string& path : baseline_paths(options.baseline)) {
+    std::string op, of;
+    try {
+      const Baseline state = read_baseline(path);
+      op = state.op;
+      of = state.measured.file;
+    } catch (const BaselineError&) {
+      continue;  // nobody can say whose it is
+    }
+    const std::string base = op.substr(0, op.find('.'));  // of a variant, or of a planted kernel
+    if (of != file || known.contains(op) || known.contains(base) || checks::find_op(op) != nullptr) continue;
+    gates.front().stale.push_back(fmt::format("'{}' is the state of '{}', an op that {} has not: delete the file", path,
+                                              op, file.empty() ? "ampcheck" : "'" + file + "'"));
+  }
 }
 
 ExitCode code_of(const GateRun& run, const std::vector<OpGate>& gates, std::size_t planned) {
@@ -315,6 +337,7 @@ ExitCode gate_with(const KernelGateOptions& options, const KnownRun& known) {
   if (guard.interrupted()) end_by_signal();
   std::size_t pending = 0;
   const bool beside_baseline = options.base.empty() && !recording;
+  if (beside_baseline) note_unknown_ops(options, outcome.gates);
   if (beside_baseline && in_ci()) note_committed_pending(options.baseline, outcome.gates);
   if (beside_baseline && !in_ci())
     for (std::size_t i = 0; i < outcome.gates.size(); ++i)

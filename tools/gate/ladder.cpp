@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "checks/audit/gate_rules.h"
 #include "tools/report/numbers.h"
 
 namespace ampcheck::tools {
@@ -97,12 +98,35 @@ void compare_sets(const GatedOp& op, const Baseline& before, const LadderOptions
   });
 }
 
+std::string cause_of(const CaseResult& result) {
+  for (const CheckResult& check : result.checks)
+    if (convicts(check.verdict) && !check.cause.empty()) return check.cause;
+  return "";
+}
+
+/// Whether torch's default tolerances reject one of the worst elements of an output or gradient, beside the exact
+/// reference.
+bool seen_by_allclose(const CaseResult& result) {
+  return std::ranges::any_of(result.checks, [](const CheckResult& check) {
+    if (!is_of_pass(check.id)) return false;
+    checks::Compared worst{check.dtype, {}, {}, {}};
+    for (const Element& element : check.worst) {
+      worst.got.push_back(element.got);
+      worst.want.push_back(element.want);
+    }
+    return !checks::accepts(checks::torch_default(check.dtype), worst);
+  });
+}
+
 void add_findings(const GatedOp& op, const Baseline* before, const LadderOptions& options, OpGate& gate) {
   std::map<Code, PendingFinding> found;
   for (const CaseResult* result : op.convicted) {
     PendingFinding& finding = found[result->code];
     finding.code = result->code;
     if (finding.cases++ == 0) finding.first = result->name;
+    if (finding.smallest.empty()) finding.smallest = result->smallest;
+    if (finding.cause.empty()) finding.cause = cause_of(*result);
+    finding.seen_by_allclose += seen_by_allclose(*result);
   }
   for (const auto& [code, finding] : found) {
     GatedFinding gated{finding};
