@@ -288,8 +288,8 @@ TEST_F(Gate, LargerErrorsInsideTheBoundAreANoteAndStrictFails) {
   use("one_chain");
   const ProgramResult worse = in_ci(cases + " -o github:-");
   EXPECT_EQ(worse.exit_code, 0) << worse.out << worse.err;
-  for (const char* const words : {"WORSE", "the usual error is larger in", "errors are worse than accepted: --strict",
-                                  "\n::warning file="})
+  for (const char* const words :
+       {"WORSE", "the usual error is larger in", "errors are worse than accepted: --strict", "\n::warning file="})
     EXPECT_TRUE(contains(worse.out, words)) << words << worse.out;
   const ProgramResult strict = in_ci(cases + " --strict -o github:-");
   EXPECT_EQ(strict.exit_code, 1) << strict.out << strict.err;

@@ -196,12 +196,8 @@ struct Outcome {
 Outcome judged(const KernelGateOptions& options, const Selection& selection, const States& states,
                const std::atomic<bool>* cancel, const KnownRun& known) {
   Outcome out;
-  out.ladder = {settings_of(options),
-                takes_whole_ops(options),
-                options.strict,
-                options.strict_bits,
-                !options.base.empty(),
-                options.today.empty() ? today() : options.today,
+  out.ladder = {settings_of(options), takes_whole_ops(options), options.strict,
+                options.strict_bits,  !options.base.empty(),    options.today.empty() ? today() : options.today,
                 options.min_power};
   ProgressLine progress;
   std::size_t failed = 0;
@@ -235,12 +231,11 @@ void add_gate_lines(const std::vector<OpGate>& gates, RunFacts& facts) {
     if (!gate.known) add("there is no accepted state to compare with", true);
     if (!gate.missing.empty()) add(fmt::format("{} cases of the baseline did not run", gate.missing.size()), true);
     if (gate.code() == ExitCode::passed)
-      add(gate.changed == 0
-              ? "every bit is as accepted"
-              : fmt::format("bits changed in {} of {} cases; {}", gate.changed, gate.compared,
-                            gate.worse()     ? "errors are worse"
-                            : gate.undecided ? "too few to tell whether errors are worse"
-                                             : "errors are no worse"),
+      add(gate.changed == 0 ? "every bit is as accepted"
+                            : fmt::format("bits changed in {} of {} cases; {}", gate.changed, gate.compared,
+                                          gate.worse()     ? "errors are worse"
+                                          : gate.undecided ? "too few to tell whether errors are worse"
+                                                           : "errors are no worse"),
           false, gate.worse());
   }
 }

@@ -200,8 +200,8 @@ json json_of(const Baseline& b) {
   if (!b.accepted.on.empty()) out["accepted"] = json_of(b.accepted);
   const Measured& m = b.measured;
   if (!m.ampcheck.empty())
-    out["measured"] =
-        json_of({{"ampcheck", m.ampcheck}, {"compiler", m.compiler}, {"cpu", m.cpu}, {"file", m.file}, {"library", m.library}});
+    out["measured"] = json_of(
+        {{"ampcheck", m.ampcheck}, {"compiler", m.compiler}, {"cpu", m.cpu}, {"file", m.file}, {"library", m.library}});
   for (const Acceptance& earlier : b.history) out["history"].push_back(json_of(earlier));
   for (const Waiver& w : b.waivers)
     out["waivers"].push_back({{"code", name(w.code)}, {"until", w.until}, {"reason", w.reason}});

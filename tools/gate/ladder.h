@@ -55,11 +55,11 @@ struct OpGate {
 };
 
 struct LadderOptions {
-  std::string settings;  ///< which cases the run was asked for
-  bool whole = true;     ///< whole ops, so that what is missing in the run is missing in the op
+  std::string settings;      ///< which cases the run was asked for
+  bool whole = true;         ///< whole ops, so that what is missing in the run is missing in the op
   bool strict = false;       ///< worse errors fail
   bool strict_bits = false;  ///< changed bits fail
-  bool base = false;  ///< compared with another build: it has no waivers, and nothing of it is stale
+  bool base = false;         ///< compared with another build: it has no waivers, and nothing of it is stale
   std::string today;
   std::optional<double> min_power;
 };

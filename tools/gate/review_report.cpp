@@ -113,10 +113,10 @@ std::vector<std::string> lines_of(const Review& review) {
     if (!f.smallest.empty()) out.push_back(fmt::format("{}: smallest case that fails '{}'", name(f.code), f.smallest));
     if (!f.cause.empty()) out.push_back(fmt::format("{}: {}", name(f.code), f.cause));
     out.push_back(fmt::format("{}: torch.allclose, with the tolerances of torch.testing, {}", name(f.code),
-                              f.seen_by_allclose == 0         ? "would not have seen it"
-                              : f.seen_by_allclose == f.cases ? "would have seen it in each case"
-                                                              : fmt::format("would have seen it in {} of {} cases",
-                                                                            f.seen_by_allclose, f.cases)));
+                              f.seen_by_allclose == 0 ? "would not have seen it"
+                              : f.seen_by_allclose == f.cases
+                                  ? "would have seen it in each case"
+                                  : fmt::format("would have seen it in {} of {} cases", f.seen_by_allclose, f.cases)));
   }
   return out;
 }
