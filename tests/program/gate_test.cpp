@@ -337,25 +337,6 @@ TEST_F(Gate, ReviewSaysWhatAFindingIs) {
   EXPECT_TRUE(contains(run("review --baseline base").out, "would have seen it in each case"));
 }
 
-TEST_F(Gate, AReviewLongerThanTheTerminalGoesThroughAPager) {
-  if (shell("script -qec true /dev/null").exit_code != 0) GTEST_SKIP() << "no 'script', or no terminal can be made";
-  accept_now();
-  use("bf16_sum");
-  gate();
-  const auto review = [&](int rows, const std::string& pager) {
-    return shell("cd '" + folder_.path() + "'; rm -f paged; export TERM=xterm PAGER='" + pager +
-                 "'; script -qec \"stty rows " + std::to_string(rows) +
-                 " cols 80; '$AMPCHECK' review --baseline base\" /dev/null")
-        .out;
-  };
-  EXPECT_FALSE(contains(review(3, "cat >paged"), "AC301"));
-  EXPECT_TRUE(contains(read("paged"), "AC301: accumulates in bf16")) << read("paged");
-  EXPECT_TRUE(contains(review(60, "cat >paged"), "AC301")) << "it fits";
-  EXPECT_FALSE(exists("paged"));
-  EXPECT_TRUE(contains(review(3, "no_such_pager"), "AC301")) << "what cannot be paged is printed";
-  EXPECT_TRUE(contains(review(3, ""), "AC301"));
-}
-
 TEST_F(Gate, CiWritesNothing) {
   accept_now();
   use("reassociated");
