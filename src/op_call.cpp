@@ -295,6 +295,9 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
+    const std::size_t longer = std::max(word.size(), candidate.size());
+    if (longer - std::min(word.size(), candidate.size()) >= best_distance)
+      continue;  // no fewer letters are to be put in or taken out
     std::vector<std::size_t> row(candidate.size() + 1);
     std::iota(row.begin(), row.end(), 0u);
     for (std::size_t i = 1; i <= word.size(); ++i) {

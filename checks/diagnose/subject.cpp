@@ -253,7 +253,7 @@ void transplant(train::Trainer& trainer, std::string_view checkpoint, bool keep_
   add_state(theirs, trainer.options(), out);
   for (const NamedTensor& entry : theirs)
     if (entry.name.starts_with("fp8/") && trainer.fp8() != nullptr) out.push_back(entry);
-  train::resume(trainer, safetensors_bytes(out), where);
+  train::resume(trainer, std::move(out), where);
 }
 
 }  // namespace ampcheck::checks::diagnose

@@ -10,10 +10,10 @@
 #include <cstring>
 #include <limits>
 #include <sstream>
+#include <utility>
 
 #include "src/amp/blocks.h"
 #include "src/error.h"
-#include "src/safetensors.h"
 
 namespace ampcheck::checks::train {
 
@@ -309,7 +309,11 @@ std::string checkpoint_bytes(Trainer& trainer) {
 }
 
 void resume(Trainer& trainer, std::string_view bytes, const std::string& where) {
-  const Entries file{parse_safetensors(bytes, where), where};
+  resume(trainer, parse_safetensors(bytes, where), where);
+}
+
+void resume(Trainer& trainer, std::vector<NamedTensor> tensors, const std::string& where) {
+  const Entries file{std::move(tensors), where};
   trainer.prepare();
   const MemoryScope scope(trainer.stream());
   require_same_run(file, trainer);

@@ -5,8 +5,10 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "checks/train/trainer.h"
+#include "src/safetensors.h"
 
 namespace ampcheck::checks::train {
 
@@ -17,5 +19,7 @@ std::string checkpoint_bytes(Trainer& trainer);
 /// one of another model, dtype, optimizer, loss scale, batch, seed or accumulation, or if a carried shadow is wanted
 /// and it has none. `where` names the file.
 void resume(Trainer& trainer, std::string_view bytes, const std::string& where);
+/// The same of the tensors of such a file.
+void resume(Trainer& trainer, std::vector<NamedTensor> tensors, const std::string& where);
 
 }  // namespace ampcheck::checks::train

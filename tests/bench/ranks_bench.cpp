@@ -188,7 +188,7 @@ const bool registered = [] {
   });
   add_figure("ranks/library", 3, [](benchmark::State& state) {
     two_ranks(state, "check of a library's op",
-              {"check", tests::in_build("/custom_ops/add_layer_norm.so"), "--regimes", "quick"});
+              {"check", tests::in_build("/custom_ops/add_layer_norm.so"), "add_layer_norm", "--regimes", "quick"});
   });
   add_figure("ranks/start", 10, start_of_rank);
   add_figure("many/report", 2, report_of_many);

@@ -23,10 +23,10 @@ Baseline example() {
   out.op = "a/../\"b";
   out.settings = "regimes quick";
   out.accepted = {"2026-01-31", "line\nbreak", "A <a@b>", "00ff", {}};
-  out.measured = {"0.2.0", "GCC: (x) 12", "a processor", "ff00"};
+  out.measured = {"0.2.0", "GCC: (x) 12", "a processor", "ff00", "libb.so"};
   out.history = {{"2025-01-31", "first", "", "", {{"y", 0.1}}}};
   out.waivers = {{Code::ac301, "2026-12-31", "issue 7"}};
-  out.findings = {{Code::ac101, 3, "a(x=fp32[1])"}};
+  out.findings = {{Code::ac101, 3, "a(x=fp32[1])", "a(x=fp32[0])", "why", 2}};
   StoredCase& stored = out.cases["a(x=fp32[1])"];
   stored.inputs = "00ff";
   stored.bits["cpu-x86_64"]["y"] = "aa";

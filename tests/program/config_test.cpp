@@ -127,6 +127,19 @@ TEST(Completion, NamesEveryCommandAndOptionForEveryShell) {
   EXPECT_EQ(ampcheck("completion tcsh").exit_code, 2);
 }
 
+/// A shell that starts in such a folder would have no completion, and a message at each start.
+TEST(Completion, AWrongConfigIsNoneOfItsBusiness) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() + "/ampcheck.toml") << "[check]\nno_such_key = 1\n";
+  const auto here = [&](const std::string& words) {
+    return shell("cd '" + folder.path() + "'; \"$AMPCHECK\" " + words);
+  };
+  EXPECT_EQ(here("list").exit_code, 2);
+  const ProgramResult bash = here("completion bash");
+  EXPECT_EQ(bash.exit_code, 0) << bash.err;
+  EXPECT_TRUE(contains(bash.out, "complete -")) << bash.out;
+}
+
 TEST(Completion, BashCompletes) {
   const auto complete = [](const std::string& words, int place) {
     return shell("eval \"$(\"$AMPCHECK\" completion bash)\"; COMP_WORDS=(" + words +

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <boost/property_tree/xml_parser.hpp>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
+#include "tests/support/paths.h"
+#include "tests/support/run_program.h"
 #include "tools/choose/report_formats.h"
 #include "tools/report/plain_text.h"
 #include "tools/report/reports.h"
@@ -17,6 +20,9 @@ namespace ampcheck::tools {
 namespace {
 
 using nlohmann::json;
+using testing::ProgramResult;
+using testing::shell;
+using testing::TemporaryFolder;
 
 /// What some format takes for its own.
 const std::vector<std::string> kParts = {"<script>alert(1)</script>",
@@ -316,6 +322,17 @@ TEST(HostileNames, GitlabHasOneIssueForEach) {
     prints.insert(issue.at("fingerprint"));
   }
   EXPECT_EQ(prints.size(), 2 * hostile_names().size());
+}
+
+TEST(HostileNames, JUnitIsOfItsSchema) {
+  if (shell("command -v xmllint").exit_code != 0) GTEST_SKIP() << "no xmllint (libxml2-utils)";
+  const TemporaryFolder folder;
+  for (const std::string& text : {texts_of("junit").hostile, texts_of("junit").plain}) {
+    std::ofstream(folder.path() + "/j.xml") << text;
+    const ProgramResult valid = shell("xmllint --noout --nonet --schema '" +
+                                      tests::in_source("/tests/data/junit-10.xsd") + "' '" + folder.path() + "/j.xml'");
+    EXPECT_EQ(valid.exit_code, 0) << valid.err.substr(0, 2000);
+  }
 }
 
 TEST(HostileNames, JunitIsXmlWithAsManyTests) {

@@ -23,7 +23,8 @@ void add_options(CLI::App* command, KernelGateOptions& o) {
       "compare with this build in place of a baseline: a library, a TOML file, or a JSON file that --record wrote",
       o.base);
   text_option(command, "--record", "FILE", "write what this run found out of every op, for a later --base", o.record);
-  add_flag(command, "--strict", o.strict, "changed bits fail, also where errors are no worse");
+  add_flag(command, "--strict", o.strict, "errors that are worse than accepted fail");
+  add_flag(command, "--strict-bits", o.strict_bits, "changed bits fail, also where errors are no worse");
   add_flag(command, "--strict-perf", o.strict_speed,
            "fail if the kernel is slower than that of the library in --base (SLOW); UNSURE never fails");
   each(command, "--min-power", "SHARE",

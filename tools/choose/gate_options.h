@@ -19,7 +19,8 @@ struct KernelGateOptions : CaseOptions, RunningOptions {
   std::string record = {};               ///< file for the profiles of this run
   std::string today = {};                ///< empty: the clock's day
   std::optional<double> min_power = {};  ///< share of the planted defects that the cases have to find
-  bool strict = false;                   ///< changed bits fail
+  bool strict = false;                   ///< worse errors fail
+  bool strict_bits = false;              ///< changed bits fail
   bool strict_speed = false;             ///< a build that is slower than the base fails
   std::vector<ReportFile> reports = {};
   bool ranks = false;         ///< --engine mpi: a part of the cases at a time, beside other ranks of one job

@@ -196,7 +196,9 @@ AnyOptions parse_options(int argc, char** argv, std::optional<std::string>& help
     fail_parse(line.app, error);
   }
   const std::size_t command = chosen_command(line).value();
-  if (!no_config) {
+  const bool of_a_shell =
+      std::string_view(command_rows()[command].name) == "completion";  // in whatever folder it starts
+  if (!no_config && !of_a_shell) {
     std::string path;
     take_config(project_settings(path, chosen_profile(profile), line.commands), *line.commands[command]);
   }

@@ -22,6 +22,7 @@
 #include "tools/mutate/command_run.h"
 #include "tools/report/json.h"
 #include "tools/report/output.h"
+#include "tools/report/pager.h"
 
 namespace ampcheck::tools {
 
@@ -204,8 +205,10 @@ ExitCode review_command(const ReviewOptions& options) {
     write_stdout(json_text(review_json(reviews)));
   } else {
     const Style style = stdout_style();
+    std::string text;
     for (const Review& review : reviews)
-      write_stdout(options.tighten ? tighten_text(review, options.baseline, style) : review_text(review, style));
+      text += options.tighten ? tighten_text(review, options.baseline, style) : review_text(review, style);
+    page_stdout(text);
   }
   if (!options.output.empty()) write_file(options.output, review_markdown(reviews));
   if (!reviews.empty()) return ExitCode::passed;

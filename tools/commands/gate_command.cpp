@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "src/error.h"
 #include "src/parallel.h"
@@ -118,6 +119,27 @@ void note_committed_pending(const std::string& folder, std::vector<OpGate>& gate
       gate.stale.push_back("a pending file was committed: accept it, or delete it");
 }
 
+/// A state of an op that its library, or ampcheck, has no more: no run would ever look at it, and all stays green.
+void note_unknown_ops(const KernelGateOptions& options, std::vector<OpGate>& gates) {
+  std::set<std::string> known;
+  for (const checks::OpDef* op : options.plugin_ops) known.insert(op->signature.name);
+  const std::string file = options.plugin_ops.empty() ? "" : file_name_of(options.plugin_ops.front()->plugin);
+  for (const std::string& path : baseline_paths(options.baseline)) {
+    std::string op, of;
+    try {
+      const Baseline state = read_baseline(path);
+      op = state.op;
+      of = state.measured.file;
+    } catch (const BaselineError&) {
+      continue;  // nobody can say whose it is
+    }
+    const std::string base = op.substr(0, op.find('.'));  // of a variant, or of a planted kernel
+    if (of != file || known.contains(op) || known.contains(base) || checks::find_op(op) != nullptr) continue;
+    gates.front().stale.push_back(fmt::format("'{}' is the state of '{}', an op that {} has not: delete the file", path,
+                                              op, file.empty() ? "ampcheck" : "'" + file + "'"));
+  }
+}
+
 ExitCode code_of(const GateRun& run, const std::vector<OpGate>& gates, std::size_t planned) {
   ExitCode code = exit_code_of(run.report, planned);
   if (code == ExitCode::findings) code = ExitCode::passed;  // which of them count, the gate says
@@ -143,6 +165,8 @@ const char* words_of(ExitCode code, const std::vector<OpGate>& gates) {
   const bool undecided = std::ranges::any_of(gates, [](const OpGate& gate) { return gate.undecided; });
   switch (code) {
     case ExitCode::passed:
+      if (std::ranges::any_of(gates, &OpGate::worse))
+        return "no number is wrong, and errors are worse than accepted: --strict fails then";
       return undecided ? "no number is wrong; too few bits changed to tell whether errors are worse"
                        : "no number is wrong, and errors are no worse than accepted";
     case ExitCode::findings: return "not as accepted";
@@ -172,11 +196,8 @@ struct Outcome {
 Outcome judged(const KernelGateOptions& options, const Selection& selection, const States& states,
                const std::atomic<bool>* cancel, const KnownRun& known) {
   Outcome out;
-  out.ladder = {settings_of(options),
-                takes_whole_ops(options),
-                options.strict,
-                !options.base.empty(),
-                options.today.empty() ? today() : options.today,
+  out.ladder = {settings_of(options), takes_whole_ops(options), options.strict,
+                options.strict_bits,  !options.base.empty(),    options.today.empty() ? today() : options.today,
                 options.min_power};
   ProgressLine progress;
   std::size_t failed = 0;
@@ -202,19 +223,20 @@ Outcome judged(const KernelGateOptions& options, const Selection& selection, con
 /// What a reader of a report is told beside the cases.
 void add_gate_lines(const std::vector<OpGate>& gates, RunFacts& facts) {
   for (const OpGate& gate : gates) {
-    const auto add = [&](const std::string& text, bool failed) {
-      facts.gate.push_back({gate.op->op->signature.name, gate.op->op->plugin, gate.verdict(), text, failed});
+    const auto add = [&](const std::string& text, bool failed, bool warns = false) {
+      facts.gate.push_back({gate.op->op->signature.name, gate.op->op->plugin, gate.verdict(), text, failed, warns});
     };
     for (const std::string& text : gate.failures) add(text, true);
     for (const std::string& text : gate.stale) add(text, true);
     if (!gate.known) add("there is no accepted state to compare with", true);
     if (!gate.missing.empty()) add(fmt::format("{} cases of the baseline did not run", gate.missing.size()), true);
     if (gate.code() == ExitCode::passed)
-      add(gate.changed == 0
-              ? "every bit is as accepted"
-              : fmt::format("bits changed in {} of {} cases; {}", gate.changed, gate.compared,
-                            gate.undecided ? "too few to tell whether errors are worse" : "errors are no worse"),
-          false);
+      add(gate.changed == 0 ? "every bit is as accepted"
+                            : fmt::format("bits changed in {} of {} cases; {}", gate.changed, gate.compared,
+                                          gate.worse()     ? "errors are worse"
+                                          : gate.undecided ? "too few to tell whether errors are worse"
+                                                           : "errors are no worse"),
+          false, gate.worse());
   }
 }
 
@@ -310,6 +332,7 @@ ExitCode gate_with(const KernelGateOptions& options, const KnownRun& known) {
   if (guard.interrupted()) end_by_signal();
   std::size_t pending = 0;
   const bool beside_baseline = options.base.empty() && !recording;
+  if (beside_baseline) note_unknown_ops(options, outcome.gates);
   if (beside_baseline && in_ci()) note_committed_pending(options.baseline, outcome.gates);
   if (beside_baseline && !in_ci())
     for (std::size_t i = 0; i < outcome.gates.size(); ++i)

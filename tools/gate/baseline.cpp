@@ -200,13 +200,18 @@ json json_of(const Baseline& b) {
   if (!b.accepted.on.empty()) out["accepted"] = json_of(b.accepted);
   const Measured& m = b.measured;
   if (!m.ampcheck.empty())
-    out["measured"] =
-        json_of({{"ampcheck", m.ampcheck}, {"compiler", m.compiler}, {"cpu", m.cpu}, {"library", m.library}});
+    out["measured"] = json_of(
+        {{"ampcheck", m.ampcheck}, {"compiler", m.compiler}, {"cpu", m.cpu}, {"file", m.file}, {"library", m.library}});
   for (const Acceptance& earlier : b.history) out["history"].push_back(json_of(earlier));
   for (const Waiver& w : b.waivers)
     out["waivers"].push_back({{"code", name(w.code)}, {"until", w.until}, {"reason", w.reason}});
   for (const PendingFinding& f : b.findings)
-    out["findings"].push_back({{"code", name(f.code)}, {"cases", f.cases}, {"first", f.first}});
+    out["findings"].push_back({{"code", name(f.code)},
+                               {"cases", f.cases},
+                               {"first", f.first},
+                               {"smallest", f.smallest},
+                               {"cause", f.cause},
+                               {"seen_by_allclose", f.seen_by_allclose}});
   for (const auto& [name, stored] : b.cases) {
     json entry = {{"inputs", stored.inputs}, {"bits", stored.bits}, {"tensors", json::object()}};
     for (const auto& [tensor, profile] : stored.tensors) entry["tensors"][tensor] = json_of(profile);
@@ -224,7 +229,7 @@ Baseline baseline_from(const json& value, const std::string& where) {
   if (f.has("accepted")) out.accepted = acceptance_from(f.object("accepted"));
   const Fields m = f.object("measured");
   out.measured = {m.text_or_none("ampcheck"), m.text_or_none("compiler"), m.text_or_none("cpu"),
-                  m.text_or_none("library")};
+                  m.text_or_none("library"), m.text_or_none("file")};
   for (const json& item : f.list("history")) out.history.push_back(acceptance_from(Fields(item, where + ": history")));
   for (const json& item : f.list("waivers")) {
     const Fields w(item, where + ": waivers");
@@ -233,7 +238,8 @@ Baseline baseline_from(const json& value, const std::string& where) {
   }
   for (const json& item : f.list("findings")) {
     const Fields p(item, where + ": findings");
-    out.findings.push_back({code_from(p), p.whole("cases"), p.text("first")});
+    out.findings.push_back({code_from(p), p.whole("cases"), p.text("first"), p.text_or_none("smallest"),
+                            p.text_or_none("cause"), p.has("seen_by_allclose") ? p.whole("seen_by_allclose") : 0});
   }
   const Fields cases = f.object("cases");
   for (const auto& [name, stored] : cases.value().items()) out.cases[name] = case_from(cases.object(name.c_str()));
@@ -297,6 +303,15 @@ std::vector<std::string> pending_ops(const std::string& folder) {
   std::error_code error;
   for (const auto& file : std::filesystem::directory_iterator(folder, error))
     if (file.path().filename().string().ends_with(".json.pending")) out.push_back(read_baseline(file.path()).op);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::vector<std::string> baseline_paths(const std::string& folder) {
+  std::vector<std::string> out;
+  std::error_code error;
+  for (const auto& file : std::filesystem::directory_iterator(folder, error))
+    if (file.path().extension() == ".json") out.push_back(file.path().string());
   std::sort(out.begin(), out.end());
   return out;
 }

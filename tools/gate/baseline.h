@@ -30,7 +30,11 @@ struct Waiver {
 struct PendingFinding {
   Code code = Code::none;
   std::int64_t cases = 0;
-  std::string first;  ///< name of a case
+  std::string first;     ///< name of a case
+  std::string smallest;  ///< name of the smallest case that fails alike, "" where none was found
+  std::string cause;     ///< likely cause in words, "" if none is known
+  /// Cases of which torch's default tolerances reject one of the worst elements. Structural findings are not compared.
+  std::int64_t seen_by_allclose = 0;
 };
 
 struct StoredCase {
@@ -46,6 +50,7 @@ struct Measured {
   std::string compiler;  ///< of the kernels, "" if not known
   std::string cpu;
   std::string library;  ///< digest of a user's library
+  std::string file;     ///< its name, without folders
 };
 
 /// A state that a person took over, and the largest error of each tensor over its cases, in ulps.
@@ -86,5 +91,7 @@ std::string baseline_path(const std::string& folder, const std::string& op);
 std::string pending_path(const std::string& folder, const std::string& op);
 /// Ops with a pending file in the folder, sorted.
 std::vector<std::string> pending_ops(const std::string& folder);
+/// Files of accepted states in the folder, sorted; what is in them was not looked at.
+std::vector<std::string> baseline_paths(const std::string& folder);
 
 }  // namespace ampcheck::tools

@@ -18,7 +18,7 @@ std::string power_text(const OpGate& gate) {
 
 const char* colour_of(const OpGate& gate, const Style& style) {
   if (gate.code() == ExitCode::findings) return style.red;
-  return gate.code() == ExitCode::passed ? style.green : style.yellow;
+  return gate.code() == ExitCode::passed && !gate.worse() ? style.green : style.yellow;
 }
 
 std::string change_line(const GatedTensorChange& t, const Style& style) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "checks/audit/gate_rules.h"
 #include "tools/report/numbers.h"
 
 namespace ampcheck::tools {
@@ -97,12 +98,35 @@ void compare_sets(const GatedOp& op, const Baseline& before, const LadderOptions
   });
 }
 
+std::string cause_of(const CaseResult& result) {
+  for (const CheckResult& check : result.checks)
+    if (convicts(check.verdict) && !check.cause.empty()) return check.cause;
+  return "";
+}
+
+/// Whether torch's default tolerances reject one of the worst elements of an output or gradient, beside the exact
+/// reference.
+bool seen_by_allclose(const CaseResult& result) {
+  return std::ranges::any_of(result.checks, [](const CheckResult& check) {
+    if (!is_of_pass(check.id)) return false;
+    checks::Compared worst{check.dtype, {}, {}, {}};
+    for (const Element& element : check.worst) {
+      worst.got.push_back(element.got);
+      worst.want.push_back(element.want);
+    }
+    return !checks::accepts(checks::torch_default(check.dtype), worst);
+  });
+}
+
 void add_findings(const GatedOp& op, const Baseline* before, const LadderOptions& options, OpGate& gate) {
   std::map<Code, PendingFinding> found;
   for (const CaseResult* result : op.convicted) {
     PendingFinding& finding = found[result->code];
     finding.code = result->code;
     if (finding.cases++ == 0) finding.first = result->name;
+    if (finding.smallest.empty()) finding.smallest = result->smallest;
+    if (finding.cause.empty()) finding.cause = cause_of(*result);
+    finding.seen_by_allclose += seen_by_allclose(*result);
   }
   for (const auto& [code, finding] : found) {
     GatedFinding gated{finding};
@@ -142,7 +166,8 @@ void add_changes(const std::map<std::string, std::vector<ProfilePair>>& pairs, d
   for (const auto& [tensor, list] : pairs) {
     GatedTensorChange out{tensor, checks::change_of(list), {}};
     out.worse = out.change.worse(level);
-    if (!out.worse.empty()) gate.failures.push_back(fmt::format("{} is worse: {}", tensor, out.worse));
+    if (!out.worse.empty())
+      (options.strict ? gate.failures : gate.notes).push_back(fmt::format("{} is worse: {}", tensor, out.worse));
     gate.tensors.push_back(std::move(out));
   }
   const int needed = checks::TensorChange::needed(level);
@@ -154,8 +179,8 @@ void add_changes(const std::map<std::string, std::vector<ProfilePair>>& pairs, d
         fmt::format("bits changed in fewer than {} different cases of each tensor, too few to tell whether errors are "
                     "worse: --seeds adds cases",
                     needed));
-  if (options.strict && gate.changed > 0)
-    gate.failures.push_back(fmt::format("bits changed in {} of {} cases (--strict)", gate.changed, gate.compared));
+  if (options.strict_bits && gate.changed > 0)
+    gate.failures.push_back(fmt::format("bits changed in {} of {} cases (--strict-bits)", gate.changed, gate.compared));
 }
 
 }  // namespace

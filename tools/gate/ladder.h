@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run beside the accepted state, in steps: bits are equal; bits differ, but the errors are no worse; errors are
-// worse; a number is outside what rounding may do. The last is asked of every run, whatever was accepted: otherwise
-// many small steps would lead far away.
+// worse; a number is outside what rounding may do. The last fails, and is asked of every run, whatever was accepted:
+// otherwise many small steps would lead far away. The others fail if that is asked for.
 #pragma once
 
 #include <optional>
@@ -55,10 +55,11 @@ struct OpGate {
 };
 
 struct LadderOptions {
-  std::string settings;  ///< which cases the run was asked for
-  bool whole = true;     ///< whole ops, so that what is missing in the run is missing in the op
-  bool strict = false;
-  bool base = false;  ///< compared with another build: it has no waivers, and nothing of it is stale
+  std::string settings;      ///< which cases the run was asked for
+  bool whole = true;         ///< whole ops, so that what is missing in the run is missing in the op
+  bool strict = false;       ///< worse errors fail
+  bool strict_bits = false;  ///< changed bits fail
+  bool base = false;         ///< compared with another build: it has no waivers, and nothing of it is stale
   std::string today;
   std::optional<double> min_power;
 };

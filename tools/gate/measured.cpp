@@ -2,9 +2,9 @@
 #include "tools/gate/measured.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "src/digest.h"
-#include "src/error.h"
 #include "src/file_bytes.h"
 #include "tools/report/environment.h"
 
@@ -12,17 +12,16 @@ namespace ampcheck::tools {
 
 Measured measured_here(const checks::OpDef& op) {
   const BuildFacts build = build_facts();
-  Measured out{build.version, build.compiler, machine_facts().cpu, {}};
+  Measured out{build.version, build.compiler, machine_facts().cpu, {}, {}};
   if (op.plugin.empty()) return out;
-  out.compiler.clear();
-  try {
-    const std::string bytes = read_bytes(op.plugin, "library");
-    out.library = digest_of(bytes).str();
-    out.compiler = compiler_named_in(bytes);
-  } catch (const Error&) {  // it was there when it was loaded
-  }
+  const std::string bytes = read_bytes(op.plugin, "library");
+  out.library = digest_of(bytes).str();
+  out.file = file_name_of(op.plugin);
+  out.compiler = compiler_named_in(bytes);
   return out;
 }
+
+std::string file_name_of(const std::string& library) { return std::filesystem::path(library).filename().string(); }
 
 std::string compiler_named_in(std::string_view bytes) {
   constexpr std::size_t kLongest = 200;

@@ -107,9 +107,17 @@ std::vector<std::string> lines_of(const Review& review) {
   for (const Waiver& w : review.was.waivers)
     if (!has(review.now, w))
       out.push_back(fmt::format("waiver of {} until {} goes: {}", name(w.code), w.until, w.reason));
-  for (const PendingFinding& f : review.now.findings)
+  for (const PendingFinding& f : review.now.findings) {
     out.push_back(fmt::format("finding {} in {} case{}, first '{}': accept it by --waive {} --until DATE, or mend it",
                               name(f.code), f.cases, f.cases == 1 ? "" : "s", f.first, name(f.code)));
+    if (!f.smallest.empty()) out.push_back(fmt::format("{}: smallest case that fails '{}'", name(f.code), f.smallest));
+    if (!f.cause.empty()) out.push_back(fmt::format("{}: {}", name(f.code), f.cause));
+    out.push_back(fmt::format("{}: torch.allclose, with the tolerances of torch.testing, {}", name(f.code),
+                              f.seen_by_allclose == 0 ? "would not have seen it"
+                              : f.seen_by_allclose == f.cases
+                                  ? "would have seen it in each case"
+                                  : fmt::format("would have seen it in {} of {} cases", f.seen_by_allclose, f.cases)));
+  }
   return out;
 }
 

@@ -93,8 +93,9 @@ std::string github_escaped(std::string_view text, bool property) {
   return out;
 }
 
-std::string github_line(const checks::SourceLine& at, const std::string& title, const std::string& text) {
-  return fmt::format("::error file={},line={},title={}::{}\n", github_escaped(at.file, true), at.line,
+std::string github_line(const checks::SourceLine& at, const std::string& title, const std::string& text,
+                        const char* level = "error") {
+  return fmt::format("::{} file={},line={},title={}::{}\n", level, github_escaped(at.file, true), at.line,
                      github_escaped(title, true), github_escaped(shortened(text, kMostText), false));
 }
 
@@ -140,8 +141,9 @@ std::string sarif_report(const Report& report, const RunFacts& facts) {
 std::string github_report(const Report& report, const RunFacts& facts) {
   std::vector<std::string> lines;
   for (const GateLine& line : facts.gate)
-    if (line.failed)
-      lines.push_back(github_line(source_of(facts, line.op, line.plugin), "ampcheck gate " + line.op, line.text));
+    if (line.failed || line.warns)
+      lines.push_back(github_line(source_of(facts, line.op, line.plugin), "ampcheck gate " + line.op, line.text,
+                                  line.failed ? "error" : "warning"));
   for (const CaseResult* result : failing_cases(report))
     lines.push_back(github_line(source_of(facts, *result),
                                 fmt::format("{} {}", name(result->verdict), name(result->code)),

@@ -83,6 +83,10 @@ struct Suite {
     return fmt::format("tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{:.3f}\"", tests, failures,
                        errors, skipped, seconds);
   }
+  /// Of all suites: there the schema knows no `skipped`.
+  std::string sums() const {
+    return fmt::format("tests=\"{}\" failures=\"{}\" errors=\"{}\" time=\"{:.3f}\"", tests, failures, errors, seconds);
+  }
 };
 
 std::string message_of(const CheckResult& check) {
@@ -139,11 +143,10 @@ std::string junit_report(const Report& report, const RunFacts& facts) {
     all.tests += suite.tests;
     all.failures += suite.failures;
     all.errors += suite.errors;
-    all.skipped += suite.skipped;
     all.seconds += suite.seconds;
   }
   std::string out =
-      fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"ampcheck\" {}>\n", all.counts());
+      fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"ampcheck\" {}>\n", all.sums());
   std::map<std::string, std::string> admitted;
   for (const auto& [op, words] : admitted_of_ops(report))
     admitted[op] = fmt::format(

@@ -22,6 +22,7 @@ namespace ampcheck::tools {
 struct GateLine {
   std::string op, plugin, verdict, text;
   bool failed = false;
+  bool warns = false;  ///< passes, and a reader should see it
 };
 
 /// The largest error of a tensor of an op, in ulps, at each acceptance and in this run.
