@@ -14,8 +14,8 @@ from typing import Any
 
 #: Modules and classes whose functions a benchmark, a test or the judge calls; those that are loaded count.
 _MODULES = ("torch", "torch.nn", "torch.nn.functional", "torch.nn.init", "torch.testing", "torch.linalg", "torch.special",
-            "torch.fft", "torch.autograd", "torch.cuda", "torch.profiler", "torch.utils.benchmark", "torch.random", "numpy", "numpy.testing",
-            "numpy.linalg", "numpy.random", "triton.testing")
+            "torch.fft", "torch.autograd", "torch.cuda", "torch.profiler", "torch.utils.benchmark", "torch.random", "numpy",
+            "numpy.testing", "numpy.linalg", "numpy.random", "triton.testing")
 _CLASSES = (("torch", "Tensor"), ("torch.nn", "Module"), ("torch.nn", "Parameter"), ("torch.cuda", "Event"),
             ("torch.cuda", "Stream"), ("torch.autograd", "Function"))
 _MISSING = object()
