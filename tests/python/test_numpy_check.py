@@ -243,6 +243,8 @@ def test_a_type_whose_package_is_missing_is_no_fault_of_the_function(monkeypatch
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     with pytest.raises(ampcheck.UsageError, match="ml_dtypes"):
         ampcheck.check(np.exp, reference="y = exp(x)", inputs=[np.ones((2, 3), np.float32)], dtypes=["bf16"])
+    with pytest.raises(ampcheck.UsageError, match="got 'fp33', want fp64, fp32, fp16, bf16, e4m3fn, e5m2"):
+        ampcheck.check(np.exp, reference="y = exp(x)", inputs=[np.ones((2, 3), np.float32)], dtypes=["fp33"])
 
 
 @pytest.mark.parametrize("error", [MemoryError("no room"), RuntimeError("DefaultCPUAllocator: can't allocate memory")])

@@ -18,20 +18,20 @@ from ._core import UsageError
 Memory = tuple[memoryview, tuple[int, ...], str]
 
 _NUMPY = {"fp64": np.float64, "fp32": np.float32, "fp16": np.float16, "i64": np.int64, "i32": np.int32, "u8": np.uint8}
+_OF_ML_DTYPES = {"bf16": "bfloat16", "e4m3fn": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """The NumPy dtype; bf16 and fp8 are those of ml_dtypes."""
     if name in _NUMPY:
         return np.dtype(_NUMPY[name])
+    if name not in _OF_ML_DTYPES:
+        raise UsageError(f"[dtypes] got '{name}', want {', '.join(['fp64', 'fp32', 'fp16', *_OF_ML_DTYPES])}")
     try:
         import ml_dtypes
     except ImportError:
         raise UsageError(f"[dtypes] got '{name}' for a NumPy function, want the package ml_dtypes, whose type it is") from None
-    of_name: dict[str, Any] = {"bf16": ml_dtypes.bfloat16, "e4m3fn": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
-    if name not in of_name:
-        raise UsageError(f"[dtypes] got '{name}', want fp64, fp32, fp16, bf16, e4m3fn or e5m2")
-    out: np.dtype[Any] = np.dtype(of_name[name])
+    out: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _OF_ML_DTYPES[name]))
     return out
 
 
