@@ -126,9 +126,11 @@ reference::NodeNames names_in(const reference::Recording& recording, const CaseR
   return out;
 }
 
-/// And the other gradients, which a kernel has at hand too.
-reference::NodeNames names_beside(const reference::Recording& recording, const CaseRun& run, reference::Expr target) {
+/// And the other gradients, which a backward has at hand too.
+reference::NodeNames names_beside(const reference::Recording& recording, const CaseRun& run, Pass pass,
+                                  reference::Expr target) {
   reference::NodeNames out = names_in(recording, run);
+  if (pass == Pass::forward) return out;  // their cotangents are not given
   for (const auto& [name, node] : recording.gradients)
     if (node.defined() && node.id != target.id && node.graph == recording.graph.get()) out.try_emplace(node.id, name);
   return out;
@@ -178,7 +180,8 @@ void walk(const WrongTensor& wrong, const Tolerance& tolerance, Walk how, const 
                                               [&](std::size_t i) { return tolerance.at(i, wrong.got[i]); },
                                               known_numbers(wrong.run)};
       reference::for_each_further_change(*recording.graph, forms.leaves(form, how.pass), target,
-                                         names_beside(recording, wrong.run, target), kMostFurther, written, seen, only);
+                                         names_beside(recording, wrong.run, how.pass, target), kMostFurther, written,
+                                         seen, only);
     } else {
       reference::for_each_change(*recording.graph, forms.leaves(form, how.pass), target, names_in(recording, wrong.run),
                                  kMost, seen, only);
