@@ -10,6 +10,7 @@
 #include <cmath>
 #include <functional>
 #include <set>
+#include <utility>
 
 #include "checks/case/case_run.h"
 #include "checks/case/fresh_case.h"
@@ -126,16 +127,6 @@ reference::NodeNames names_in(const reference::Recording& recording, const CaseR
   return out;
 }
 
-/// And the other gradients, which a backward has at hand too.
-reference::NodeNames names_beside(const reference::Recording& recording, const CaseRun& run, Pass pass,
-                                  reference::Expr target) {
-  reference::NodeNames out = names_in(recording, run);
-  if (pass == Pass::forward) return out;  // their cotangents are not given
-  for (const auto& [name, node] : recording.gradients)
-    if (node.defined() && node.id != target.id && node.graph == recording.graph.get()) out.try_emplace(node.id, name);
-  return out;
-}
-
 /// Numbers that a kernel of such a call might take for another one, with their names.
 std::vector<std::pair<double, std::string>> known_numbers(const CaseRun& run) {
   std::vector<std::pair<double, std::string>> out{{0.5, "1/2"}, {2, "2"}, {-1, "-1"}, {-2, "-2"}, {1, "1"}};
@@ -180,8 +171,7 @@ void walk(const WrongTensor& wrong, const Tolerance& tolerance, Walk how, const 
                                               [&](std::size_t i) { return tolerance.at(i, wrong.got[i]); },
                                               known_numbers(wrong.run)};
       reference::for_each_further_change(*recording.graph, forms.leaves(form, how.pass), target,
-                                         names_beside(recording, wrong.run, how.pass, target), kMostFurther, written,
-                                         seen, only);
+                                         names_in(recording, wrong.run), kMostFurther, written, seen, only);
     } else {
       reference::for_each_change(*recording.graph, forms.leaves(form, how.pass), target, names_in(recording, wrong.run),
                                  kMost, seen, only);
@@ -242,6 +232,9 @@ class BestChange {
       : wrong_(wrong), tolerance_(wrong.interval), asks_(asks_elsewhere) {}
 
   const Replayed& found() const { return found_; }
+  /// A change that gives every number of these extents, at other data too, while the kernel does something else at
+  /// other extents: as of tiles of which there are more there.
+  const Replayed& found_here() const { return here_; }
   bool perfect() const { return best_.perfect(); }
   bool alike(const std::vector<double>& values) const { return agreement(tolerance_, wrong_, values).convincing(); }
 
@@ -267,7 +260,14 @@ class BestChange {
     const bool convincing = seen.convincing() && !few;
     if (!(convincing || promising(seen)) || !seen.better_than(best_)) return true;
     double odds = 0;
-    if (!holds_elsewhere(how, change, seen, convincing, odds)) return true;
+    if (!holds_elsewhere(how, change, seen, convincing, odds)) {
+      constexpr double kEveryBits = 16;
+      if (std::exchange(only_here_, false) && !seen.narrowed && seen.outside == 1 && seen.all == 1 &&
+          seen.bits >= kEveryBits && here_.words.empty())
+        here_ = {.kind = Replayed::Kind::changed_formula,
+                 .words = "these are the values of the formula " + change.words + ", at these extents"};
+      return true;
+    }
     Odds narrow = seen.narrowed ? narrow_odds(wrong_, changed) : Odds();
     narrow.log10 += odds;
     if (seen.narrowed && !convincing && narrow.log10 < kTellingOdds) return true;
@@ -333,7 +333,9 @@ class BestChange {
     }
     if (!convincing && !enough()) return false;
     one.extents = numbers_of_extents(wrong_.run.call.dims);
-    return holds_at_other_extents(how, change, here, one, odds);
+    if (holds_at_other_extents(how, change, here, one, odds)) return true;
+    only_here_ = held > 0 && convincing;
+    return false;
   }
 
   bool holds_at_other_extents(Walk how, const reference::Change& change, const Agreement& here,
@@ -355,8 +357,9 @@ class BestChange {
   const Tolerance tolerance_;
   const bool asks_;
   int asked_ = 0;
+  bool only_here_ = false;  ///< of the change that was asked last: it fails at other extents alone
   Agreement best_;
-  Replayed found_;
+  Replayed found_, here_;
 };
 
 /// Words if the tensor has the values of another one of its launch: two were exchanged.
@@ -415,7 +418,12 @@ Replayed explained_by_further_change(const WrongTensor& wrong) {
   best.try_changes({pass, true}, nullptr);
   if (pass == Pass::backward && !best.perfect() && has_saved(wrong.run.reference))
     best.try_changes({Pass::backward_at_saved, true}, nullptr);
-  return best.found();
+  // Again what holds here alone.
+  if (best.found().kind == Replayed::Kind::none && best.found_here().words.empty()) {
+    best.try_changes({pass}, nullptr);
+    if (pass == Pass::backward && has_saved(wrong.run.reference)) best.try_changes({Pass::backward_at_saved}, nullptr);
+  }
+  return best.found().kind == Replayed::Kind::none ? best.found_here() : best.found();
 }
 
 namespace {

@@ -346,6 +346,9 @@ void FormulaChanges::repeats() {
     other_borders(node);
   }
   statistics_exchanged();
+  for (const int leaf : given_)
+    if (going_ && needed_[static_cast<std::size_t>(leaf)] && graph_.node(leaf).primitive == Primitive::input)
+      other_layouts(leaf);
   for (const int id : at_hand)
     if (going_ && needed_[static_cast<std::size_t>(id)]) joined_in_one_use(id, at_hand);
 }
@@ -358,12 +361,6 @@ void FormulaChanges::systematic() {
     if (needed_[id] && !given(node) && !graph_.node(node).args.empty()) inner.push_back(node);
   }
   leaves_exchanged(at_hand);
-  // The nearest slips first: an input or another result where one is due.
-  std::vector<int> named;
-  for (const int id : at_hand)
-    if (given(id) || names_.contains(id)) named.push_back(id);
-  for (const int id : inner)
-    if (going_ && !moves_nothing(graph_.node(id).primitive)) operands_exchanged(id, named);
   for (const int id : inner) {
     if (!going_) return;
     functions_exchanged(id);

@@ -49,7 +49,6 @@ void FormulaChanges::leaf(int id) {
          fmt::format("with {} reversed along both last axes", what));
   if (node.shape.rank >= 2 && node.shape.last(0) == node.shape.last(1))
     with(id, transposed(from, node.shape), "with " + what + " transposed");
-  other_layouts(id);
   with(id, map(from, [](double v) { return std::fabs(v); }),
        Change{.words = "with |" + what + "| for " + what + ": without its sign", .leaf = node.name, .nonlinear = true});
   with(id, map(from, [](double v) { return std::max(v, 0.0); }),

@@ -73,7 +73,7 @@ constexpr Known kKnown[] = {
     {"attention.only_before(q=bf16[2,2,5,7],seed=1)", "one column earlier, but for rows that would see nothing"},
     {"swiglu.halves_exchanged(gate=bf16[5,7],seed=1)", "with gate and up exchanged"},
     {"attention.lse_of_next(q=bf16[2,2,5,7],seed=1)", "shifted by one of lse along axis 2: another row's"},
-    {"mse_loss.absolute(x=bf16[5,7],seed=1)", "(as 'dx' shows)"},
+    {"mse_loss.absolute(x=bf16[5,7],seed=1)", "with |v| for square(v) of x - target"},
     {"mse_loss.half(x=fp32[5,7],seed=1)", "off by a factor of 0.5"},
     {"cumsum.running_maximum(x=fp32[5,7],seed=1)", "with the running maximum of x for its cumulative sum"},
     // A saved tensor is explained as an output is; a broken relation quotes what is wrong with the values.

@@ -427,7 +427,9 @@ TEST(FurtherChanges, WhatFitsOneCaseAloneIsNotSaid) {
       first.clear();
       const std::string cause = cause_of(one, coincides);
       EXPECT_NE(cause, "nothing found") << one.name;
-      EXPECT_FALSE(contains(cause, one.words)) << one.name << (data ? ", other data: " : ", other extents: ") << cause;
+      // What the kernel does at all data of these extents is said of these extents alone.
+      EXPECT_TRUE(!contains(cause, one.words) || (!data && cause.ends_with(", at these extents")))
+          << one.name << (data ? ", other data: " : ", other extents: ") << cause;
     }
   }
   EXPECT_GE(said_of_all, 5) << "of the same kernels without the coincidence";
