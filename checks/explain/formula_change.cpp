@@ -270,7 +270,7 @@ class BestChange {
     }
     Odds narrow = seen.narrowed ? narrow_odds(wrong_, changed) : Odds();
     narrow.log10 += odds;
-    if (seen.narrowed && !convincing && narrow.log10 < kTellingOdds) return true;
+    if (seen.narrowed && !change.of_sum && !convincing && narrow.log10 < kTellingOdds) return true;
     best_ = seen;
     best_.by_others = !convincing;
     found_.kind = seen.narrowed         ? Replayed::Kind::narrowed
@@ -418,12 +418,13 @@ Replayed explained_by_further_change(const WrongTensor& wrong) {
   best.try_changes({pass, true}, nullptr);
   if (pass == Pass::backward && !best.perfect() && has_saved(wrong.run.reference))
     best.try_changes({Pass::backward_at_saved, true}, nullptr);
-  // Again what holds here alone.
-  if (best.found().kind == Replayed::Kind::none && best.found_here().words.empty()) {
+  Replayed out = best.found();
+  if (out.kind != Replayed::Kind::none) return out;
+  if (best.found_here().words.empty()) {  // what the simple slips give at these extents alone
     best.try_changes({pass}, nullptr);
     if (pass == Pass::backward && has_saved(wrong.run.reference)) best.try_changes({Pass::backward_at_saved}, nullptr);
   }
-  return best.found().kind == Replayed::Kind::none ? best.found_here() : best.found();
+  return best.found_here();
 }
 
 namespace {
