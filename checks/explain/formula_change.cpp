@@ -261,11 +261,7 @@ class BestChange {
     if (!(convincing || promising(seen)) || !seen.better_than(best_)) return true;
     double odds = 0;
     if (!holds_elsewhere(how, change, seen, convincing, odds)) {
-      constexpr double kEveryBits = 16;
-      if (std::exchange(only_here_, false) && !seen.narrowed && seen.outside == 1 && seen.all == 1 &&
-          seen.bits >= kEveryBits && here_.words.empty())
-        here_ = {.kind = Replayed::Kind::changed_formula,
-                 .words = "these are the values of the formula " + change.words + ", at these extents"};
+      keep_for_here(change, seen);
       return true;
     }
     Odds narrow = seen.narrowed ? narrow_odds(wrong_, changed) : Odds();
@@ -273,20 +269,34 @@ class BestChange {
     if (seen.narrowed && !change.of_sum && !convincing && narrow.log10 < kTellingOdds) return true;
     best_ = seen;
     best_.by_others = !convincing;
-    found_.kind = seen.narrowed         ? Replayed::Kind::narrowed
+    state(recording, change, narrow);
+    return !best_.perfect();
+  }
+
+  /// The change that is best by now, in words.
+  void state(const reference::Recording& recording, const reference::Change& change, const Odds& narrow) {
+    found_.kind = best_.narrowed        ? Replayed::Kind::narrowed
                   : change.approximates ? Replayed::Kind::approximated
                                         : Replayed::Kind::changed_formula;
     found_.of_sum = change.of_sum;
     found_.change = change.words;
-    found_.every = seen.outside == 1 && seen.all == 1 && seen.bits >= 16;
+    found_.every = best_.outside == 1 && best_.all == 1 && best_.bits >= 16;
     found_.words = "these are the values of the formula " + change.words;
     found_.odds = HUGE_VAL;
-    if (seen.narrowed) {
+    if (best_.narrowed) {
       found_.words = change.words + " " + against(name(wrong_.run.op.signature.precision.compute), narrow);
       found_.odds = narrow.log10;
     }
     if (change.nonlinear && recording.cotangents.contains(change.leaf)) found_.words += ": not linear in the cotangent";
-    return !best_.perfect();
+  }
+
+  /// Of a change that does not hold everywhere, whether it does at these extents.
+  void keep_for_here(const reference::Change& change, const Agreement& seen) {
+    constexpr double kEveryBits = 16;
+    if (std::exchange(only_here_, false) && !seen.narrowed && seen.outside == 1 && seen.all == 1 &&
+        seen.bits >= kEveryBits && here_.words.empty())
+      here_ = {.kind = Replayed::Kind::changed_formula,
+               .words = "these are the values of the formula " + change.words + ", at these extents"};
   }
 
   static Odds narrow_odds(const WrongTensor& wrong, const std::vector<double>& changed) {
