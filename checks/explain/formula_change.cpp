@@ -329,8 +329,9 @@ class BestChange {
     for (int k = 0; k < (convincing ? FreshCases::kAgain : kMostAgain) && (convincing || !enough()); ++k) {
       FreshTensor* const there = fresh.again(tensor, wrong_.pass, k);
       if (there == nullptr) continue;
-      const Prediction seen =
-          predicted(by_rows ? there->rows(wrong_.pass) : there->whole(wrong_.pass), how, one, here.freedom);
+      if (overflows_there_alone(*there)) continue;
+      const Prediction seen = by_rows ? predicted_by_rows(*there, how, one, here.freedom, 0.9)
+                                      : predicted(there->whole(wrong_.pass), how, one, here.freedom);
       if (seen.tried == 0 && change.edge) return false;  // no edge near it gives the numbers there
       if (seen.tried == 0) continue;
       if (seen.best.outside < 0.9 || seen.best.all < 0.95) return false;
@@ -348,14 +349,29 @@ class BestChange {
     return false;
   }
 
+  /// Of its rows, and before they refute a change, of all of it: a part may lack what the whole has, as what is saved.
+  Prediction predicted_by_rows(FreshTensor& there, Walk how, const reference::OneChange& one, double freedom,
+                               double least) const {
+    Prediction out = predicted(there.rows(wrong_.pass), how, one, freedom);
+    if (there.part != nullptr && out.tried > 0 && out.best.outside < least)
+      out = predicted(there.whole(wrong_.pass), how, one, freedom);
+    return out;
+  }
+
+  /// A wrong kernel may overflow in its type where the change, in fp64, does not: that refutes nothing.
+  bool overflows_there_alone(const FreshTensor& there) const {
+    const auto finite = [](double v) { return std::isfinite(v); };
+    return std::ranges::all_of(wrong_.got, finite) && !std::ranges::all_of(there.got, finite);
+  }
+
   bool holds_at_other_extents(Walk how, const reference::Change& change, const Agreement& here,
                               const reference::OneChange& one, double& odds) {
     FreshCases& fresh = fresh_cases_of(wrong_.run);
     for (int k = 0, wrong = 0; k < FreshCases::kElsewhere && wrong < 2; ++k) {
       FreshTensor* const there = fresh.elsewhere(wrong_.tensor.name, wrong_.pass, k);
-      if (there == nullptr) continue;
+      if (there == nullptr || overflows_there_alone(*there)) continue;
       ++wrong;
-      const Prediction seen = predicted(there->rows(wrong_.pass), how, one, here.freedom);
+      const Prediction seen = predicted_by_rows(*there, how, one, here.freedom, 0.5);
       if (seen.tried > 0 ? seen.best.outside < 0.5 : change.edge.has_value()) return false;
       if (here.narrowed && seen.best.outside == 1)
         odds += std::max(0.0, narrow_odds(there->rows(wrong_.pass), seen.values).log10);

@@ -58,6 +58,7 @@ constexpr Known kKnown[] = {
     {"batch_norm.momentum_exchanged(x=fp32[5,3,4],seed=1)", "with the factors 0.9 and 0.1 of its two terms exchanged"},
     {"attention.mask_off_by_one(q=fp32[2,2,5,7],seed=1)",
      "with a mask that is off by one: its edge is one column later"},
+    {"attention.mask_missing_in_backward(q=fp32[2,2,5,7],seed=1)", "without the mask: what is hidden"},
     {"attention.key_tail(q=fp32[3,1,17,65],seed=1)", "or what follows its last full vector, in all of its sums"},
     {"max.by_size(x=fp32[5,7],seed=1)", "the number of the largest size for the maximum of x"},
     {"max.without_tail(x=fp32[5,31],seed=1)",
