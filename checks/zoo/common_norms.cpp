@@ -107,12 +107,8 @@ struct Norm {
   }
 };
 
-Kernel norm(bool centred, Twist twist) {
-  const Norm op{centred, twist};
-  return kernel_of([op](const Call& call) { op.forward(call); }, [op](const Call& call) { op.backward(call); });
-}
-Kernel layer(Twist twist) { return norm(true, twist); }
-Kernel rms(Twist twist) { return norm(false, twist); }
+Kernel layer(Twist twist) { return kernel_of_op(Norm{true, twist}); }
+Kernel rms(Twist twist) { return kernel_of_op(Norm{false, twist}); }
 
 }  // namespace
 

@@ -158,6 +158,18 @@ class Call {
 using Body = std::function<void(const Call&)>;
 /// A kernel of two bodies, with a slip.
 Kernel kernel_of(Body forward, Body backward, Slip slip = {});
+/// The same of an object with both, forward(call) and backward(call).
+template <class Op>
+Kernel kernel_of_op(const Op& op) {
+  return kernel_of([op](const Call& call) { op.forward(call); }, [op](const Call& call) { op.backward(call); });
+}
+/// The same of two functions (call, twist, of), as of a norm `of` a batch or of groups.
+template <class Twist>
+Kernel kernel_of_twist(void (*forward)(const Call&, Twist, bool), void (*backward)(const Call&, Twist, bool),
+                       Twist twist, bool of) {
+  return kernel_of([=](const Call& call) { forward(call, twist, of); },
+                   [=](const Call& call) { backward(call, twist, of); });
+}
 
 // ---- Elementwise kernels. The last argument is the storage type of the case. ----
 

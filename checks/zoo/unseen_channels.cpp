@@ -150,12 +150,8 @@ void backward(const Call& call, Twist twist, bool of_batch) {
   call.out("dbias", dbias);
 }
 
-Kernel norm(bool of_batch, Twist twist) {
-  return kernel_of([=](const Call& call) { forward(call, twist, of_batch); },
-                   [=](const Call& call) { backward(call, twist, of_batch); });
-}
-Kernel group(Twist twist) { return norm(false, twist); }
-Kernel batch(Twist twist) { return norm(true, twist); }
+Kernel group(Twist twist) { return kernel_of_twist(forward, backward, twist, false); }
+Kernel batch(Twist twist) { return kernel_of_twist(forward, backward, twist, true); }
 
 void add_group_norm(std::vector<Specimen>& out) {
   add(out, "group_norm",
