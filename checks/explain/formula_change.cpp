@@ -120,10 +120,14 @@ reference::Expr target_in(const reference::Recording& recording, const WrongTens
   return out;
 }
 
-reference::NodeNames names_in(const reference::Recording& recording, const CaseRun& run) {
+reference::NodeNames names_in(const reference::Recording& recording, const WrongTensor& wrong) {
   reference::NodeNames out;
-  name_attributes(run, *recording.graph, out);
+  name_attributes(wrong.run, *recording.graph, out);
   for (const auto& [name, node] : recording.outputs) out[node.id] = name;
+  // What another gradient is may have been taken for a number of this one's.
+  if (wrong.pass != Pass::forward)
+    for (const auto& [name, node] : recording.gradients)
+      if (name != wrong.tensor.name) out.emplace(node.id, name);
   return out;
 }
 
@@ -171,9 +175,9 @@ void walk(const WrongTensor& wrong, const Tolerance& tolerance, Walk how, const 
                                               [&](std::size_t i) { return tolerance.at(i, wrong.got[i]); },
                                               known_numbers(wrong.run)};
       reference::for_each_further_change(*recording.graph, forms.leaves(form, how.pass), target,
-                                         names_in(recording, wrong.run), kMostFurther, written, seen, only);
+                                         names_in(recording, wrong), kMostFurther, written, seen, only);
     } else {
-      reference::for_each_change(*recording.graph, forms.leaves(form, how.pass), target, names_in(recording, wrong.run),
+      reference::for_each_change(*recording.graph, forms.leaves(form, how.pass), target, names_in(recording, wrong),
                                  kMost, seen, only);
     }
     if (!going) return;
@@ -287,7 +291,8 @@ class BestChange {
       found_.words = change.words + " " + against(name(wrong_.run.op.signature.precision.compute), narrow);
       found_.odds = narrow.log10;
     }
-    if (change.nonlinear && recording.cotangents.contains(change.leaf)) found_.words += ": not linear in the cotangent";
+    found_.nonlinear = change.nonlinear && recording.cotangents.contains(change.leaf);
+    if (found_.nonlinear) found_.words += ": not linear in the cotangent";
   }
 
   /// Of a change that does not hold everywhere, whether it does at these extents.

@@ -23,6 +23,7 @@ struct Replayed {
   std::string change = {};  ///< words of the one change of a form, by which it is found again
   bool every = false;       ///< it gives every number of the tensor
   double odds = HUGE_VAL;   ///< of fewer bits: log10, against the likeliest of what explains nothing
+  bool nonlinear = false;   ///< the changed formula is not linear in the cotangent
 };
 
 /// A departure from the contract that explains the numbers, and that they do not tell from what explains nothing: said

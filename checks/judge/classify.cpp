@@ -250,6 +250,7 @@ void explain(const WrongTensor& wrong, Notes& notes, CheckResult& check) {
   if (departed.code == Code::none || departed.odds < kTellingOdds) {
     const Replayed cause = all_zero(wrong.got) ? Replayed() : replayed_cause(suspects, notes);
     if (cause.kind == Replayed::Kind::changed_formula || cause.kind == Replayed::Kind::dropped_terms) {
+      if (cause.nonlinear) check.find(Code::ac407);
       check.cause = check.cause.empty() ? cause.words : check.cause + "; " + cause.words;
       return;
     }

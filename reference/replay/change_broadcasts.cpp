@@ -212,12 +212,15 @@ void FormulaChanges::counts_of_other_axes() {
                               : from == 0        ? "every mean"
                                                  : fmt::format("the last {} means", others.size());
     Change change =
-        chosen(fmt::format("with 1/{} for 1/{} in {}: the count of another axis", other, n, where), kOfCounts);
+        chosen(other == 1 ? fmt::format("without the factor 1/{} in {}: the sum for the mean", n, where)
+                          : fmt::format("with 1/{} for 1/{} in {}: the count of another axis", other, n, where),
+               kOfCounts);
     all_with(std::move(others), change);
   };
+  extents.insert(1);
   for (const double n : std::set<double>(counts_))
     for (const std::int64_t extent : extents) {
-      if (extent < 2) continue;
+      if (extent < 1) continue;
       const auto e = static_cast<double>(extent);
       std::set<double> counts{e, n * e};
       if (std::fmod(n, e) == 0) counts.insert(n / e);

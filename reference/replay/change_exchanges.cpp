@@ -137,7 +137,8 @@ std::vector<int> FormulaChanges::numbers_at_hand() {
   std::vector<int> out;
   const auto take = [&](int id) {
     const Node& node = graph_.node(id);
-    if (node.shape.count() < 2 || is_condition(node.primitive) || node.primitive == Primitive::constant ||
+    if ((node.shape.count() < 2 && id != target_.id) || is_condition(node.primitive) ||
+        node.primitive == Primitive::constant ||
         std::ranges::any_of(
             out, [&](int other) { return graph_.node(other).shape == node.shape && values(other) == values(id); }))
       return;

@@ -165,11 +165,9 @@ void FormulaChanges::try_number(const Site& site, Way way, double number) {
   // A number that changes little looks like a constant or an intermediate in fewer bits.
   constexpr double kLeast = 1.0 / 64;
   if (way == Way::factor && std::fabs(number - 1) < kLeast) return;
-  if (way == Way::addend) {
-    double size = 0;
+  double size = 0;
+  if (way == Way::addend)
     for (const double v : values(site.id)) size += std::fabs(v) / static_cast<double>(values(site.id).size());
-    if (std::fabs(number) < kLeast * size) return;
-  }
   const std::string what = what_of(site);
   const auto say = [&](double value, const std::string& words, double freedom) {
     static constexpr const char* kWords[] = {"with a factor of {0} on {1}", "with {0} added to {1}",
@@ -183,6 +181,7 @@ void FormulaChanges::try_number(const Site& site, Way way, double number) {
   for (const auto& [value, words] : written_->known)
     if (std::fabs(value - number) <= kNear * std::fabs(value) && value != (way == Way::factor ? 1 : 0))
       say(value, words, kOfKnown);
+  if (way == Way::addend && std::fabs(number) < kLeast * size) return;
   say(number, fmt::format("{:.4g}", number), kOfNumbers);
 }
 

@@ -129,6 +129,8 @@ void FormulaChanges::winner_moved(int id) {
   say([](I, I) { return I{0}; }, "the first place");
   say([&](I, I) { return a.n - 1; }, "the last place");
   say([](I, I l) { return l; }, "the place of the minimum");
+  with(id, Values(first.size(), 1 / static_cast<double>(a.n)),
+       placed(fmt::format("with equal shares for the mark of the maximum of {}: as of a mean, every one of {}", what, a.n)));
 }
 
 void FormulaChanges::another_reduction(int id) {

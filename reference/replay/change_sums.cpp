@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "reference/graph/row_plan.h"
 #include "reference/replay/formula_changes.h"
@@ -62,6 +63,13 @@ void cut_loops(std::int64_t n, See see) {
       see(kept([&](std::int64_t k) { return k % block == 0; }),
           fmt::format("with only the first of each {}: the other lanes are lost", block));
     }
+    if (n > block) {
+      std::vector<double> overlapping(static_cast<std::size_t>(n), 1.0);
+      for (std::int64_t k = block; k < n; k += block) overlapping[static_cast<std::size_t>(k)] = 2;
+      see(overlapping, fmt::format("with the first of each block of {} counted twice, by the block before it as well: "
+                                   "the blocks overlap",
+                                   block));
+    }
     if (n % block != 0)
       see(kept([&](std::int64_t k) { return k < n / block * block; }),
           fmt::format("without what follows the last full vector of {}, the tail", block));
@@ -90,6 +98,12 @@ void FormulaChanges::terms_left_out(int id) {
     if (node.primitive == Primitive::sum) {
       with(id, weighted(values(node.args[0]), shape, node.axis, weights),
            of_terms(fmt::format("{}, in the sum of {}", words, what)));
+      const double taken = std::accumulate(weights.begin(), weights.end(), 0.0);
+      if (!counts_.contains(static_cast<double>(n)) || taken == 0) return;
+      std::vector<double> of_a_part = weights;
+      for (double& w : of_a_part) w *= static_cast<double>(n) / taken;
+      with(id, weighted(values(node.args[0]), shape, node.axis, of_a_part),
+           of_terms(fmt::format("{}, and divided by the number of these, in the mean of {}", words, what)));
       return;
     }
     const Axis a = split(shape, node.axis);
@@ -109,6 +123,15 @@ void FormulaChanges::products_left_out(int id) {
   const std::int64_t n = node.shape.last(1), k = graph_.node(node.args[0]).shape.last(node.transpose_a ? 1 : 0);
   if (k < 3) return;
   const std::string what = fmt::format("the sum of {} * {}", text(node.args[0]), text(node.args[1]));
+  if (graph_.node(node.args[0]).shape.last() == graph_.node(node.args[0]).shape.last(1)) {
+    Values off_diagonal = values(node.args[0]);
+    const std::int64_t side = graph_.node(node.args[0]).shape.last();
+    for (std::size_t i = 0; i < off_diagonal.size(); ++i)
+      if (const std::int64_t at = static_cast<std::int64_t>(i) % (side * side); at / side == at % side)
+        off_diagonal[i] = 0;
+    with(id, evaluator_.value_if_argument(id, 0, std::move(off_diagonal)),
+         of_terms(fmt::format("without the diagonal of {}, its own place, in {}", text(node.args[0]), what)));
+  }
   cut_loops(k, [&](const std::vector<double>& weights, const std::string& words) {
     if (!going_ || (left_ -= cost(node)) < 0) return;
     Values scaled = values(node.args[0]);

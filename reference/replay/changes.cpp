@@ -69,6 +69,10 @@ void FormulaChanges::run_further() {
   afresh();
   if (going_) systematic();
   afresh();
+  if (going_) short_expressions(numbers_at_hand());
+  afresh();
+  if (going_) one_use_each();
+  afresh();
   if (going_) numbers();
 }
 
@@ -429,7 +433,7 @@ double number_at(const std::string& text, std::size_t& at) {
 
 }  // namespace
 
-bool same_change(const std::string& words, const OneChange& one) {
+bool same_change(const std::string& words, const OneChange& one, Match match) {
   constexpr double kSame = 0x1p-7;
   std::size_t a = 0, b = 0;
   while (a < words.size() && b < one.words.size()) {
@@ -440,7 +444,7 @@ bool same_change(const std::string& words, const OneChange& one) {
       return false;
     }
   }
-  return a == words.size() && b == one.words.size();
+  return a == words.size() && (b == one.words.size() || match == Match::beginning);
 }
 
 std::vector<double> evaluate_plainly(const Graph& graph,

@@ -45,8 +45,11 @@ struct OneChange {
   std::optional<std::pair<double, double>> edge = {};
 };
 
+/// Of the words of a change: all of them, or those with which they begin.
+enum class Match { all, beginning };
+
 /// Whether words name that change: numbers that are found from data are the same to a hundredth.
-bool same_change(const std::string& words, const OneChange& one);
+bool same_change(const std::string& words, const OneChange& one, Match match = Match::all);
 
 /// What a kernel wrote, for changes by a number that is found from it.
 struct WrittenNumbers {

@@ -52,13 +52,17 @@ class FormulaChanges {
 
   /// The target with other values for one node.
   void with(int id, Values other, Change change) {
-    if (going_ && wanted(change.words) && other != values(id)) all_with({{id, std::move(other)}}, change);
+    if (!going_ || !wanted(change.words)) return;
+    if (in_one_use_) return in_one_use(id, std::move(other), change);
+    if (other != values(id)) all_with({{id, std::move(other)}}, change);
   }
   /// With other values for several.
   void all_with(std::vector<std::pair<int, Values>> others, const Change& change);
   void with(int id, Values other, std::string words) { with(id, std::move(other), Change{std::move(words), nullptr}); }
 
-  bool wanted(const std::string& words) const { return only_ == nullptr || same_change(words, *only_); }
+  bool wanted(const std::string& words) const {
+    return only_ == nullptr || same_change(words, *only_, in_one_use_ ? Match::beginning : Match::all);
+  }
 
   template <class F>
   Values map(const Values& from, F f) {
@@ -231,6 +235,25 @@ class FormulaChanges {
   /// A constant factor that stands at another number: exp(alpha x) for alpha exp(x).
   void constant_moved(int id, const std::vector<int>& at_hand);
 
+  // ---- change_uses.cpp ----
+
+  /// The changes of the nodes that several others use, each in one of these uses alone: a kernel that computes a number
+  /// anew in each place may be wrong in one.
+  void one_use_each();
+  struct Use {
+    int user;
+    std::size_t arg;
+  };
+  /// Who uses each node, where that counts for the target.
+  void list_uses();
+  /// Other values of a node in each use; of a node with one use, in each use of what follows from it.
+  void in_one_use(int id, Values other, Change change);
+
+  // ---- change_expressions.cpp ----
+
+  /// A short expression of numbers at hand in the place of the target, or of one of its terms.
+  void short_expressions(const std::vector<int>& at_hand);
+
   // ---- change_broadcasts.cpp ----
 
   /// A parameter that is repeated along other axes than its own.
@@ -365,6 +388,8 @@ class FormulaChanges {
   std::set<double> counts_;                                        ///< of the means
   std::vector<char> needed_;
   bool going_ = true;
+  bool in_one_use_ = false;             ///< changes are tried in one use of a node at a time
+  std::vector<std::vector<Use>> uses_;  ///< by node
 };
 
 }  // namespace ampcheck::reference
