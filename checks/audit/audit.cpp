@@ -6,6 +6,7 @@
 #include <cctype>
 #include <chrono>
 #include <mutex>
+#include <span>
 
 #include "checks/audit/form_needed.h"
 #include "checks/audit/gate_audit.h"
@@ -13,6 +14,7 @@
 #include "checks/explain/diagnosis.h"
 #include "checks/explain/reproduced.h"
 #include "checks/run/runner.h"
+#include "checks/run/shrink.h"
 #include "src/error.h"
 #include "src/parallel.h"
 #include "src/thread_scope.h"
@@ -37,23 +39,50 @@ bool names_any(const std::string& words, const std::string& text) {
   return false;
 }
 
-void note_conviction(const CaseResult& result, const OpCall& call, const RunOptions& options, Trial& trial) {
-  if (trial.convicted++ > 0) return;
+/// What is said of a kernel: of the first case that convicts it, and of another one that says why where that does not.
+struct Conviction {
+  CaseResult result;
+  OpCall call;
+};
+
+void note_conviction(const Conviction& first, const Conviction& why, const RunOptions& options, Trial& trial) {
   const Specimen& specimen = *trial.specimen;
-  trial.case_name = result.name;
-  trial.code = result.code;
-  trial.verdict = result.verdict;
-  trial.exact_class = result.verdict == specimen.due;
-  trial.right_class = trial.exact_class || result.verdict == specimen.also;
-  if (const CheckResult* check = deciding_check(result)) {
-    trial.cause = check->name() + ": " + check->cause;
-    trial.wrong_cause = names_a_cause(*check);
-    trial.right_cause = names_any(specimen.cause, lower(std::string(text_of(check->code).title) + "; " + check->cause));
-    // A claim in other words than the specimen's is false where it does not hold.
-    if (trial.wrong_cause && !trial.right_cause)
-      trial.right_cause = trial.reproduced = reproduced(specimen.op, call, *check, options);
-    trial.wrong_cause &= !trial.right_cause;
+  trial.case_name = first.result.name;
+  trial.code = first.result.code;
+  trial.verdict = first.result.verdict;
+  trial.exact_class = first.result.verdict == specimen.due;
+  trial.right_class = trial.exact_class || first.result.verdict == specimen.also;
+  const CheckResult *const check = deciding_check(first.result), *const claim = deciding_check(why.result);
+  if (check == nullptr || claim == nullptr) return;
+  trial.cause = check->name() + ": " + check->cause;
+  trial.wrong_cause = names_a_cause(*check);
+  trial.right_cause = names_any(specimen.cause, lower(std::string(text_of(check->code).title) + "; " + check->cause));
+  // A claim in other words than the specimen's is false where it does not hold.
+  if (trial.wrong_cause && !trial.right_cause)
+    trial.right_cause = trial.reproduced = reproduced(specimen.op, why.call, *claim, options);
+  trial.wrong_cause &= !trial.right_cause;
+}
+
+/// The first of these that says why the kernel fails as it does in the first; the first itself if none does. As in a
+/// report (explain_failures()): of the next two that fail alike, the last, one in the middle and the one after these.
+Conviction that_says_why(const OpDef& op, const Conviction& first, std::span<const OpCall> others,
+                         const RunOptions& options, std::int64_t& cases) {
+  constexpr std::size_t kNext = 2;
+  std::vector<OpCall> alike;
+  RunOptions quick = options;
+  quick.explain = false;
+  for (const OpCall& call : others) {
+    ++cases;
+    if (!fails_alike(first.result, verdict_of_case(op, call, quick))) continue;
+    alike.push_back(call);
+    if (alike.size() > kNext) continue;
+    if (CaseResult result = verdict_of_case(op, call, options); says_why(result)) return {std::move(result), call};
   }
+  if (alike.size() <= kNext) return first;
+  for (const std::size_t k : {kNext, (kNext + alike.size()) / 2, alike.size() - 1})
+    if (CaseResult result = verdict_of_case(op, alike[k], options); says_why(result))
+      return {std::move(result), alike[k]};
+  return first;
 }
 
 const OpDef& built_in(const Specimen& specimen) {
@@ -76,22 +105,32 @@ Trial run_trial(const Specimen& specimen, Dtype dtype, const AuditOptions& optio
   run.cancel = options.cancel;
   const OpSignature& signature = specimen.op.signature;
   const auto cancelled = [&] { return options.cancel != nullptr && options.cancel->load(); };
-  for (std::uint64_t i = 0; i < options.seeds; ++i)
-    for (const OpCall& call : cases_of(signature, dtype, options.set, options.first_seed + i)) {
+  for (std::uint64_t i = 0; i < options.seeds; ++i) {
+    const std::vector<OpCall> calls = cases_of(signature, dtype, options.set, options.first_seed + i);
+    for (std::size_t k = 0; k < calls.size(); ++k) {
       if (cancelled()) throw Interrupted();
+      const OpCall& call = calls[k];
       const bool running = specimen.correct() || !trial.found();
       bool convicted = false;
       if (running) {
-        const CaseResult result = verdict_of_case(specimen.op, call, run);
+        Conviction first{verdict_of_case(specimen.op, call, run), call};
         ++trial.cases;
-        convicted = convicts(result.verdict);
-        if (convicted) note_conviction(result, call, run, trial);
+        convicted = convicts(first.result.verdict);
+        if (convicted && trial.convicted++ == 0) {
+          const bool asks = !specimen.correct() && !says_why(first.result);
+          const Conviction why =
+              asks ? that_says_why(specimen.op, first, std::span(calls).subspan(k + 1), run, trial.cases) : first;
+          first.result.explained = true;
+          if (why.result.name != first.result.name) explain_as(why.result, first.result);
+          note_conviction(first, why, run, trial);
+        }
       }
       // Of a defect the usual rules see what a project's own test has, and the case that convicted it.
       if (options.gates && dtype != Dtype::fp64 &&
           (specimen.correct() || convicted || (i == 0 && everyday(signature, call))))
         ask_gates(call, trial);
     }
+  }
   if (cancelled()) throw Interrupted();
   if (options.gates && dtype == Dtype::fp32) trial.gradcheck = rejected_by_gradcheck(specimen.op);
   trial.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

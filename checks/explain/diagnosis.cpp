@@ -79,6 +79,10 @@ bool names_a_cause(const CheckResult& check) {
   return false;
 }
 
+bool says_why(const CheckResult& check) {
+  return names_a_cause(check) || check.cause.starts_with("off by a constant factor");
+}
+
 bool all_zero(const std::vector<double>& got) {
   return got.size() > 1 && std::all_of(got.begin(), got.end(), [](double v) { return v == 0; });
 }
@@ -90,7 +94,8 @@ bool off_by_one_factor(const WrongTensor& wrong) {
     const double ratio = wrong.got[static_cast<std::size_t>(i)] / wrong.interval.value[static_cast<std::size_t>(i)];
     if (std::isfinite(ratio)) ratios.push_back(ratio);
   }
-  if (ratios.size() < kFewest) return false;
+  // A number where exactly zero is due is no multiple of it.
+  if (ratios.size() < kFewest || ratios.size() != wrong.comparison.outside.size()) return false;
   const Factor factor = factor_of(ratios, wrong.interval.dtype);
   return factor.constant && std::fabs(factor.value - 1) > 64 * format(wrong.interval.dtype).unit_roundoff();
 }

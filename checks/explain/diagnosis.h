@@ -16,6 +16,8 @@ std::string likely_cause(const WrongTensor& wrong);
 /// Whether a finding claims what the kernel does, beyond what is seen of its numbers (where they are, what they have in
 /// common): a claim may be false.
 bool names_a_cause(const CheckResult& check);
+/// Whether a reader needs no other case: it names one, or a factor that all share.
+bool says_why(const CheckResult& check);
 
 /// Whether there are several numbers and all are zero: any change of a formula that leaves nothing gives them.
 bool all_zero(const std::vector<double>& got);

@@ -152,8 +152,11 @@ std::string few_digits(const WrongTensor& wrong, bool& of_function) {
   }
   if (functions.empty()) return ulps ? another : "";
   const auto all = static_cast<std::int64_t>(errors.size());
-  of_function = errors.size() >= kFewest && 5 * up >= all && 5 * up <= 4 * all &&
-                functions != std::vector<std::string>{"reciprocal"};
+  // Of either sign; or all that there is, by next to nothing.
+  constexpr double kNextToNothing = 0x1p-10;
+  const bool either_sign = 5 * up >= all && 5 * up <= 4 * all && functions != std::vector<std::string>{"reciprocal"},
+             everywhere = most <= kNextToNothing && 20 * errors.size() >= 19 * wrong.got.size();
+  of_function = errors.size() >= kFewest && (either_sign || everywhere);
   if (ulps) return another + fmt::format(", or of a fast or approximate {}", fmt::join(functions, " or "));
   const std::string rounded = rounded_on_the_way(wrong.tensor.dtype);
   of_function &= rounded.empty();
@@ -325,13 +328,12 @@ namespace {
 
 /// One number may be wrong for any reason: what is said of another tensor of the launch is likely its reason too.
 void quote_for_single_numbers(std::vector<CheckResult>& checks) {
-  const auto says_why = [](const CheckResult& check) {
-    return is_wrong_number(check.code) && !check.id.at_saved && check.compared > 1 &&
-           (names_a_cause(check) || check.cause.starts_with("off by a constant factor"));
+  const auto tells = [](const CheckResult& check) {
+    return is_wrong_number(check.code) && !check.id.at_saved && check.compared > 1 && says_why(check);
   };
   for (CheckResult& single : checks) {
     if (!is_wrong_number(single.code) || single.compared != 1 || single.id.probe > 0 || !single.cause.empty()) continue;
-    const auto other = std::ranges::find_if(checks, says_why);
+    const auto other = std::ranges::find_if(checks, tells);
     if (other != checks.end()) single.cause = fmt::format("{} (as '{}' shows)", other->cause, other->id.tensor);
   }
 }

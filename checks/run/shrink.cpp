@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <set>
 #include <tuple>
 
 #include "checks/data/file_tensors.h"
 #include "checks/data/real_tensors.h"
+#include "checks/explain/diagnosis.h"
 #include "checks/run/conclude.h"
 #include "src/parallel.h"
 
@@ -154,8 +156,16 @@ const Case* find(const ByName& cases, const CaseResult& result) {
   return found == cases.end() ? nullptr : found->second;
 }
 
-/// Takes over what `like` says of the same tensors: the contract that they break, that they are lost to the range, or
-/// the cause in words.
+/// The first cases of a kind that are explained, and how many more where they do not say why.
+constexpr std::size_t kExplained = 3;
+
+}  // namespace
+
+bool says_why(const CaseResult& result) {
+  const CheckResult* const check = deciding_check(result);
+  return check != nullptr && says_why(*check);
+}
+
 void explain_as(const CaseResult& like, CaseResult& result) {
   std::map<CheckId, const CheckResult*> known;
   for (const CheckResult& check : like.checks)
@@ -170,7 +180,8 @@ void explain_as(const CaseResult& like, CaseResult& result) {
       check.code = as.code;
       check.verdict = as.verdict;
     }
-    check.cause = "as '" + like.name + "': " + as.cause;
+    const std::string quoted = "as '" + like.name + "': " + as.cause;
+    check.cause = result.explained && !check.cause.empty() ? check.cause + "; " + quoted : quoted;
   }
   result.explained = true;
   if (like.verdict == Verdict::precision_contract && contract_explains(result.checks)) {
@@ -184,19 +195,11 @@ void explain_as(const CaseResult& like, CaseResult& result) {
   }
 }
 
-}  // namespace
+namespace {
 
-void explain_failures(const std::vector<Case>& cases, const RunOptions& options, std::vector<CaseResult>& results) {
-  constexpr std::size_t kExplained = 3;
-  const ByName names = by_name(cases);
-  std::map<std::tuple<std::string, std::string, Code, std::optional<CheckId>>, std::vector<std::size_t>> kinds;
-  for (std::size_t i = 0; i < results.size(); ++i)
-    if (results[i].verdict == Verdict::bug)
-      kinds[{results[i].op, results[i].dtype, results[i].code, subject(results[i])}].push_back(i);
-  std::vector<std::size_t> chosen;
-  for (const auto& [kind, all] : kinds)
-    chosen.insert(chosen.end(), all.begin(),
-                  all.begin() + static_cast<std::ptrdiff_t>(std::min(kExplained, all.size())));
+/// Judges these again, and says why they fail.
+void explain_these(const std::vector<std::size_t>& chosen, const ByName& names, const RunOptions& options,
+                   std::vector<CaseResult>& results) {
   parallel_for(static_cast<std::int64_t>(chosen.size()), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t k = begin; k < end; ++k) {
       CaseResult& result = results[chosen[static_cast<std::size_t>(k)]];
@@ -210,16 +213,68 @@ void explain_failures(const std::vector<Case>& cases, const RunOptions& options,
       }
     }
   });
+}
+
+using Kind = std::tuple<std::string, std::string, Code, std::optional<CheckId>>;
+using Kinds = std::map<Kind, std::vector<std::size_t>>;
+
+/// Of a kind whose first cases do not say why: the last one, one in the middle, and the next. They have other extents
+/// and data.
+std::vector<std::size_t> others_of(const std::vector<std::size_t>& all) {
+  if (all.size() <= kExplained) return {};
+  std::set<std::size_t> out{all.back(), all[(kExplained + all.size()) / 2], all[kExplained]};
+  return {out.begin(), out.end()};
+}
+
+/// Who does not say why takes it over from the first that does.
+void quote_each_other(const std::vector<std::size_t>& explained, std::vector<CaseResult>& results) {
+  const auto says = [&](std::size_t i) { return says_why(results[i]); };
+  const auto first = std::ranges::find_if(explained, says);
+  if (first == explained.end()) return;
+  const CaseResult like = results[*first];
+  for (const std::size_t i : explained)
+    if (convicts(results[i].verdict) && !says(i)) explain_as(like, results[i]);
+}
+
+/// All others of a kind take over what most of the explained ones say.
+void quote_for_others(const std::vector<std::size_t>& all, const std::set<std::size_t>& explained,
+                      std::vector<CaseResult>& results) {
+  if (all.size() <= kExplained) return;
+  std::map<Code, std::size_t> codes;
+  for (std::size_t k = 0; k < kExplained; ++k) ++codes[results[all[k]].code];
+  for (std::size_t k = 0; k < kExplained; ++k) {
+    const CaseResult& like = results[all[k]];
+    if (2 * codes[like.code] <= kExplained) continue;
+    for (std::size_t i = kExplained; i < all.size(); ++i)
+      if (!explained.contains(all[i])) explain_as(like, results[all[i]]);
+    return;
+  }
+}
+
+}  // namespace
+
+void explain_failures(const std::vector<Case>& cases, const RunOptions& options, std::vector<CaseResult>& results) {
+  const ByName names = by_name(cases);
+  Kinds kinds;
+  for (std::size_t i = 0; i < results.size(); ++i)
+    if (results[i].verdict == Verdict::bug)
+      kinds[{results[i].op, results[i].dtype, results[i].code, subject(results[i])}].push_back(i);
+  std::vector<std::size_t> first, further;
+  for (const auto& [kind, all] : kinds)
+    first.insert(first.end(), all.begin(),
+                 all.begin() + static_cast<std::ptrdiff_t>(std::min(kExplained, all.size())));
+  explain_these(first, names, options, results);
+  for (const auto& [kind, all] : kinds)
+    if (std::ranges::none_of(all, [&](std::size_t i) { return says_why(results[i]); }))
+      std::ranges::copy(others_of(all), std::back_inserter(further));
+  explain_these(further, names, options, results);
+  std::set<std::size_t> explained(first.begin(), first.end());
+  explained.insert(further.begin(), further.end());
   for (const auto& [kind, all] : kinds) {
-    if (all.size() <= kExplained) continue;
-    std::map<Code, std::size_t> codes;
-    for (std::size_t k = 0; k < kExplained; ++k) ++codes[results[all[k]].code];
-    for (std::size_t k = 0; k < kExplained; ++k) {
-      const CaseResult& like = results[all[k]];
-      if (2 * codes[like.code] <= kExplained) continue;
-      for (std::size_t i = kExplained; i < all.size(); ++i) explain_as(like, results[all[i]]);
-      break;
-    }
+    std::vector<std::size_t> own;
+    std::ranges::copy_if(all, std::back_inserter(own), [&](std::size_t i) { return explained.contains(i); });
+    quote_each_other(own, results);
+    quote_for_others(all, explained, results);
   }
 }
 

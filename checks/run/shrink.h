@@ -17,6 +17,13 @@ using RunOne = std::function<CaseResult(const OpDef&, const OpCall&)>;
 /// pass.
 bool fails_alike(const CaseResult& a, const CaseResult& b);
 
+/// Whether the finding that decides a case says why the kernel is wrong.
+bool says_why(const CaseResult& result);
+
+/// Adds to a result what a case that fails alike says of the same tensors: the contract that they break, that they are
+/// lost to the range, or the cause in words.
+void explain_as(const CaseResult& like, CaseResult& result);
+
 /// The smallest case found in at most `most_tries` runs; nothing if none is smaller, or the case is bound to saved
 /// tensors or hangs. Every extent is brought down to where a smaller one no longer fails, by halving what lies between;
 /// it need not be the least of all.
@@ -24,7 +31,8 @@ std::optional<OpCall> shrink(const OpDef& op, const OpCall& call, const CaseResu
                              int most_tries = 60);
 
 /// Explains the first failing cases of each kind (op, storage type, verdict, tensor) of results that were judged
-/// without, three each, and takes over for the others of the kind what most of them say.
+/// without, three each, and three of the others where these do not say why. Those that do not say it take it over from
+/// the first that does, and all others of the kind what most of the first three say.
 void explain_failures(const std::vector<Case>& cases, const RunOptions& options, std::vector<CaseResult>& results);
 
 /// Notes the smallest case for the first failing case of each op and of each kind, of the latter until `most` are

@@ -28,8 +28,8 @@ constexpr Function kFunctionsOfOne[] = {
     {"v^2", [](double v) { return v * v; }},
     {"1/v^2", [](double v) { return 1 / (v * v); }},
     {"v^3", [](double v) { return v * v * v; }},
-    {"sqrt(|v|)", [](double v) { return std::sqrt(std::fabs(v)); }},
-    {"1/sqrt(|v|)", [](double v) { return 1 / std::sqrt(std::fabs(v)); }},
+    {"sqrt(v)", [](double v) { return std::sqrt(v); }},
+    {"1/sqrt(v)", [](double v) { return 1 / std::sqrt(v); }},
     {"|v|", [](double v) { return std::fabs(v); }},
     {"1 - v", [](double v) { return 1 - v; }},
     {"1 + v", [](double v) { return 1 + v; }},
@@ -38,7 +38,7 @@ constexpr Function kFunctionsOfOne[] = {
     {"v (1 - v)", [](double v) { return v * (1 - v); }},
     {"exp(v)", [](double v) { return std::exp(v); }},
     {"exp(-v)", [](double v) { return std::exp(-v); }},
-    {"log(|v|)", [](double v) { return std::log(std::fabs(v)); }},
+    {"log(v)", [](double v) { return std::log(v); }},
     {"tanh(v)", [](double v) { return std::tanh(v); }},
     {"1/(1 + exp(-v))", [](double v) { return 1 / (1 + std::exp(-v)); }},
     {"the slope of tanh at v", [](double v) { return 1 - std::tanh(v) * std::tanh(v); }},
@@ -209,9 +209,21 @@ void FormulaChanges::short_expressions(const std::vector<int>& at_hand) {
     if (only_ != nullptr && only_->words.find(text) == std::string::npos) return;
     if (numbers.size() < kMostNumbers) numbers.push_back({std::move(text), std::move(of)});
   };
+  std::vector<char> is_leaf;
   for (const int id : at_hand)
-    if (const Node& node = graph_.node(id); repeats_to(node.shape, shape))
+    if (const Node& node = graph_.node(id); repeats_to(node.shape, shape)) {
       add(text(id), repeated_to(shape, node.shape, values(id)));
+      is_leaf.resize(numbers.size(), given(id));
+    }
+  // A gradient is a cotangent times something, which is a third number beside two others.
+  const std::size_t singles = numbers.size();
+  for (std::size_t a = 0; a < singles; ++a)
+    for (std::size_t b = a + 1; b < singles; ++b) {
+      if (!is_leaf[a]) continue;
+      Values product = numbers[a].values;
+      for (std::size_t i = 0; i < product.size(); ++i) product[i] *= numbers[b].values[i];
+      add(fmt::format("({} * {})", numbers[a].text, numbers[b].text), std::move(product));
+    }
   for (int axis = 0; axis < shape.rank; ++axis)
     if (shape[axis] > 2) {
       add(fmt::format("the place along axis {}, from 1 on,", axis), ramp(shape, axis, false));
@@ -241,8 +253,9 @@ void FormulaChanges::short_expressions(const std::vector<int>& at_hand) {
       for (std::size_t i = 0; i < out.size(); ++i) {
         const double v = of(i);
         // A quotient of zeros says nothing: what it stands for has a limit there.
-        open += std::isnan(v);
-        out[i] = std::isnan(v) ? written_->got[i] : out[i] + place.sign * v;
+        const bool says_nothing = std::isnan(v) && !std::isnan(written_->got[i]);
+        open += says_nothing;
+        out[i] = says_nothing ? written_->got[i] : out[i] + place.sign * v;
       }
       if (8 * open > out.size()) return true;
       with(target_.id, std::move(out), chosen(words, kOfExpressions));

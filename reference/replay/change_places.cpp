@@ -98,6 +98,22 @@ void FormulaChanges::shared_by_rows(int id) {
   }
 }
 
+void FormulaChanges::ends_left_out(int id) {
+  const Node& node = graph_.node(id);
+  for (int axis = 0; axis < node.shape.rank; ++axis) {
+    const Axis a = split(node.shape, axis);
+    if (a.n < 2) continue;
+    for (const std::int64_t end : {a.n - 1, std::int64_t{0}}) {
+      Values out = values(id);
+      for (std::size_t i = 0; i < out.size(); ++i)
+        if (static_cast<std::int64_t>(i) / a.inner % a.n == end) out[i] = 0;
+      with(id, std::move(out),
+           placed(fmt::format("without the {} of {} along axis {}: it is left out, lost", end == 0 ? "first" : "last",
+                              text(id), axis)));
+    }
+  }
+}
+
 void FormulaChanges::winner_moved(int id) {
   const Node& node = graph_.node(id);
   const Axis a = split(node.shape, node.axis);
@@ -315,6 +331,7 @@ void FormulaChanges::places() {
     if (node.primitive == Primitive::matmul) products_left_out(node_id);
     if (node.primitive == Primitive::sqrt || node.primitive == Primitive::rsqrt) other_norm(node_id);
     if (node.primitive == Primitive::first_max) winner_moved(node_id);
+    if (node.primitive == Primitive::put_add) ends_left_out(node.args[0]);
     if (reduces) another_reduction(node_id);
     if (sum) means_of_blocks(node_id);
     if (node.primitive == Primitive::cumsum) moving_sums(node_id);

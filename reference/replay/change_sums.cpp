@@ -63,12 +63,14 @@ void cut_loops(std::int64_t n, See see) {
       see(kept([&](std::int64_t k) { return k % block == 0; }),
           fmt::format("with only the first of each {}: the other lanes are lost", block));
     }
-    if (n > block) {
+    for (const bool first : {true, false}) {
       std::vector<double> overlapping(static_cast<std::size_t>(n), 1.0);
-      for (std::int64_t k = block; k < n; k += block) overlapping[static_cast<std::size_t>(k)] = 2;
-      see(overlapping, fmt::format("with the first of each block of {} counted twice, by the block before it as well: "
-                                   "the blocks overlap",
-                                   block));
+      for (std::int64_t k = first ? block : block - 1; k + (first ? 0 : 1) < n; k += block)
+        overlapping[static_cast<std::size_t>(k)] = 2;
+      if (n > block)
+        see(overlapping, fmt::format("with the {} of each block of {} counted twice, by the block {} it as well: the "
+                                     "blocks overlap",
+                                     first ? "first" : "last", block, first ? "before" : "after"));
     }
     if (n % block != 0)
       see(kept([&](std::int64_t k) { return k < n / block * block; }),

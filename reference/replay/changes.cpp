@@ -414,9 +414,11 @@ void FormulaChanges::other_mask(int id, const Node& node, std::size_t k) {
 void FormulaChanges::outside_root(int id, const Node& sum) {
   if (sum.primitive != Primitive::add || graph_.node(sum.args[1]).primitive != Primitive::constant) return;
   const double c = graph_.node(sum.args[1]).value;
+  const std::string eps = names_.contains(sum.args[1]) ? text(sum.args[1]) : "eps " + text(sum.args[1]);
   with(id, map(spread(sum, 0), [=](double v) { return 1 / (std::sqrt(v) + c); }),
-       fmt::format("with the {} outside the root",
-                   names_.contains(sum.args[1]) ? text(sum.args[1]) : "eps " + text(sum.args[1])));
+       fmt::format("with the {} outside the root", eps));
+  with(id, map(spread(sum, 0), [=](double v) { return 1 / std::sqrt(v) + c; }),
+       fmt::format("with the {} outside the root, added to its reciprocal", eps));
 }
 
 namespace {

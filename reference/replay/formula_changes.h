@@ -310,6 +310,9 @@ class FormulaChanges {
   /// A sum or maximum that rows share, or inherit from the rows before.
   void shared_by_rows(int id);
 
+  /// Of what a scatter adds up, the first or last along an axis.
+  void ends_left_out(int id);
+
   /// The mark of a maximum at another place.
   void winner_moved(int id);
 
