@@ -73,7 +73,7 @@ Conviction that_says_why(const OpDef& op, const Conviction& first, std::span<con
   quick.explain = false;
   for (const OpCall& call : others) {
     ++cases;
-    if (!fails_alike(first.result, verdict_of_case(op, call, quick))) continue;
+    if (!may_say_why(verdict_of_case(op, call, quick), first.result)) continue;
     alike.push_back(call);
     if (alike.size() > kNext) continue;
     if (CaseResult result = verdict_of_case(op, call, options); says_why(result)) return {std::move(result), call};

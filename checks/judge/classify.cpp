@@ -218,6 +218,12 @@ struct Claim {
   double odds = 0;
 };
 
+/// Another formula is a bug, except that of a backward that is not linear in the cotangent.
+void say_formula(const Replayed& cause, CheckResult& check) {
+  if (cause.nonlinear) check.find(Code::ac407);
+  check.cause = check.cause.empty() ? cause.words : check.cause + "; " + cause.words;
+}
+
 /// Causes that need replays, the surest first.
 void explain(const WrongTensor& wrong, Notes& notes, CheckResult& check) {
   if (!is_wrong_number(check.code)) return;
@@ -249,11 +255,8 @@ void explain(const WrongTensor& wrong, Notes& notes, CheckResult& check) {
   Claim claim{departed.code, departed.words, departed.odds};
   if (departed.code == Code::none || departed.odds < kTellingOdds) {
     const Replayed cause = all_zero(wrong.got) ? Replayed() : replayed_cause(suspects, notes);
-    if (cause.kind == Replayed::Kind::changed_formula || cause.kind == Replayed::Kind::dropped_terms) {
-      if (cause.nonlinear) check.find(Code::ac407);
-      check.cause = check.cause.empty() ? cause.words : check.cause + "; " + cause.words;
-      return;
-    }
+    if (cause.kind == Replayed::Kind::changed_formula || cause.kind == Replayed::Kind::dropped_terms)
+      return say_formula(cause, check);
     if (is_known(cause) && (claim.code == Code::none || cause.odds > claim.odds))
       claim = {cause.kind == Replayed::Kind::narrowed ? Code::ac302 : Code::ac301, cause.words, cause.odds};
   }

@@ -133,6 +133,11 @@ bool fails_alike(const CaseResult& a, const CaseResult& b) {
   return kind_of(a) == kind_of(b) && subject(a) == subject(b);
 }
 
+bool may_say_why(const CaseResult& like, const CaseResult& result) {
+  const auto wrong = [](const CaseResult& r) { return is_wrong_number(kind_of(r).second); };
+  return fails_alike(like, result) || (wrong(like) && wrong(result) && subject(like) == subject(result));
+}
+
 std::optional<OpCall> shrink(const OpDef& op, const OpCall& call, const CaseResult& result, const RunOne& run,
                              int most_tries) {
   if (is_file_range(call.range) || is_real_range(call.range) || result.verdict == Verdict::timeout ||
@@ -175,7 +180,8 @@ void explain_as(const CaseResult& like, CaseResult& result) {
     if (found == known.end()) continue;
     const CheckResult& as = *found->second;
     const bool lost = as.code == Code::ac203 && (check.code == Code::ac102 || check.code == Code::ac103);
-    if (check.code != Code::ac101 && !lost) continue;
+    if (!is_wrong_number(check.code)) continue;
+    if (check.code == Code::ac102 && !lost && as.code != Code::ac101 && as.code != Code::ac102) continue;
     if (as.verdict == Verdict::precision_contract || lost) {
       check.code = as.code;
       check.verdict = as.verdict;
@@ -213,6 +219,10 @@ void explain_these(const std::vector<std::size_t>& chosen, const ByName& names, 
       }
     }
   });
+}
+
+bool same_kernel(const CaseResult& a, const CaseResult& b) {
+  return a.op == b.op && a.plugin == b.plugin && a.dtype == b.dtype;
 }
 
 using Kind = std::tuple<std::string, std::string, Code, std::optional<CheckId>>;
@@ -261,8 +271,7 @@ void explain_failures(const std::vector<Case>& cases, const RunOptions& options,
       kinds[{results[i].op, results[i].dtype, results[i].code, subject(results[i])}].push_back(i);
   std::vector<std::size_t> first, further;
   for (const auto& [kind, all] : kinds)
-    first.insert(first.end(), all.begin(),
-                 all.begin() + static_cast<std::ptrdiff_t>(std::min(kExplained, all.size())));
+    first.insert(first.end(), all.begin(), all.begin() + static_cast<std::ptrdiff_t>(std::min(kExplained, all.size())));
   explain_these(first, names, options, results);
   for (const auto& [kind, all] : kinds)
     if (std::ranges::none_of(all, [&](std::size_t i) { return says_why(results[i]); }))
@@ -275,6 +284,15 @@ void explain_failures(const std::vector<Case>& cases, const RunOptions& options,
     std::ranges::copy_if(all, std::back_inserter(own), [&](std::size_t i) { return explained.contains(i); });
     quote_each_other(own, results);
     quote_for_others(all, explained, results);
+  }
+  // NaN and infinities tell little, of which finite wrong numbers of the same tensor may tell the reason.
+  for (const std::size_t i : explained) {
+    if (!convicts(results[i].verdict) || says_why(results[i])) continue;
+    for (const std::size_t like : explained)
+      if (same_kernel(results[like], results[i]) && says_why(results[like]) && may_say_why(results[like], results[i])) {
+        explain_as(CaseResult(results[like]), results[i]);
+        break;
+      }
   }
 }
 

@@ -17,6 +17,9 @@ using RunOne = std::function<CaseResult(const OpDef&, const OpCall&)>;
 /// pass.
 bool fails_alike(const CaseResult& a, const CaseResult& b);
 
+/// Whether one may say why the other fails: alike, or both with wrong numbers in the same tensor, finite or not.
+bool may_say_why(const CaseResult& like, const CaseResult& result);
+
 /// Whether the finding that decides a case says why the kernel is wrong.
 bool says_why(const CaseResult& result);
 

@@ -138,9 +138,9 @@ std::vector<int> FormulaChanges::numbers_at_hand() {
   const auto take = [&](int id) {
     const Node& node = graph_.node(id);
     if ((node.shape.count() < 2 && id != target_.id) || is_condition(node.primitive) ||
-        node.primitive == Primitive::constant ||
-        std::ranges::any_of(
-            out, [&](int other) { return graph_.node(other).shape == node.shape && values(other) == values(id); }))
+        node.primitive == Primitive::constant || std::ranges::any_of(out, [&](int other) {
+          return graph_.node(other).shape == node.shape && values(other) == values(id);
+        }))
       return;
     out.push_back(id);
   };

@@ -13,6 +13,33 @@
 
 namespace ampcheck::reference {
 
+/// A number at hand, as often as the target has elements.
+struct FormulaChanges::Spread {
+  std::string text;
+  Values values;
+};
+
+/// What is looked for: the target, or one of its terms if all else is as it should be. target = rest + sign * due.
+struct FormulaChanges::Place {
+  Values due, rest;
+  double sign = 1;
+  std::string words = "all of it";
+
+  /// Adds an expression to the rest. A quotient of zeros says nothing: what it stands for has a limit there, which is
+  /// taken from what was written. False where too much is left open so.
+  template <class Of>
+  bool fill(Values& out, const Values& got, Of of) const {
+    std::size_t open = 0;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const double v = of(i);
+      const bool says_nothing = std::isnan(v) && !std::isnan(got[i]);
+      open += says_nothing;
+      out[i] = says_nothing ? got[i] : out[i] + sign * v;
+    }
+    return 8 * open <= out.size();
+  }
+};
+
 namespace {
 
 using Values = std::vector<double>;
@@ -54,12 +81,6 @@ constexpr Function kFunctionsOfOne[] = {
     {"max(v, 0)", [](double v) { return std::fmax(v, 0.0); }},
 };
 
-/// A number at hand, as often as the target has elements.
-struct Spread {
-  std::string text;
-  Values values;
-};
-
 /// Elements at which most expressions show that they are none.
 constexpr std::size_t kSamples = 8;
 using Samples = std::array<double, kSamples>;
@@ -98,8 +119,8 @@ struct Known {
 };
 
 std::vector<Known> multipliers(const std::vector<std::pair<double, std::string>>& known) {
-  std::vector<Known> out{{1, ""}, {-1, "-1"}, {2, "2"}, {-2, "-2"}, {0.5, "1/2"}, {-0.5, "-1/2"}, {4, "4"}, {0.25, "1/4"},
-                         {3, "3"}, {1.0 / 3, "1/3"}};
+  std::vector<Known> out{{1, ""},        {-1, "-1"}, {2, "2"},      {-2, "-2"}, {0.5, "1/2"},
+                         {-0.5, "-1/2"}, {4, "4"},   {0.25, "1/4"}, {3, "3"},   {1.0 / 3, "1/3"}};
   for (const auto& [value, words] : known)
     if (std::ranges::none_of(out, [v = value](const Known& other) { return other.value == v; }))
       out.push_back({value, words});
@@ -110,15 +131,9 @@ std::string times(const Known& number, const std::string& what) {
   return number.words.empty() ? what : fmt::format("{} times {}", number.words, what);
 }
 
-/// What is looked for: the target, or one of its terms if all else is as it should be. target = rest + sign * due.
-struct Place {
-  Values due, rest;
-  double sign = 1;
-  std::string words = "all of it";
-};
-
 /// Tries expressions at the samples; say(words, value of an element) of those that fit there, until it returns false.
 /// `all`: of each, as what is known of it is its words.
+template <class Spread, class Place>
 class Expressions {
  public:
   Expressions(std::vector<Spread> numbers, std::vector<Known> known, const std::vector<std::size_t>& at, bool all,
@@ -129,15 +144,18 @@ class Expressions {
   bool products(const Place& place, Say say) const {
     for (const Spread& b : numbers_)
       for (const Function& f : kFunctionsOfOne) {
-        const std::string what = std::string_view(f.text) == "v" ? b.text : fmt::format("{} for v of {}", f.text, b.text);
+        const std::string what =
+            std::string_view(f.text) == "v" ? b.text : fmt::format("{} for v of {}", f.text, b.text);
         Samples of_b{};
         for (std::size_t s = 0; s < at_.size(); ++s) of_b[s] = f.of(b.values[at_[s]]);
-        if (!product(place, of_b, what, nullptr, [&](std::size_t i) { return f.of(b.values[i]); }, say))
+        if (!product(
+                place, of_b, what, nullptr, [&](std::size_t i) { return f.of(b.values[i]); }, say))
           return false;
         for (const Spread& a : numbers_) {
           Samples both = of_b;
           for (std::size_t s = 0; s < at_.size(); ++s) both[s] *= a.values[at_[s]];
-          if (!product(place, both, what, &a, [&](std::size_t i) { return a.values[i] * f.of(b.values[i]); }, say))
+          if (!product(
+                  place, both, what, &a, [&](std::size_t i) { return a.values[i] * f.of(b.values[i]); }, say))
             return false;
         }
       }
@@ -165,9 +183,8 @@ class Expressions {
  private:
   template <class Of>
   bool fits(const Place& place, Of of) const {
-    return all_ || std::ranges::all_of(at_, [&](std::size_t i) {
-             return std::fabs(of(i) - place.due[i]) <= written_.room(i);
-           });
+    return all_ ||
+           std::ranges::all_of(at_, [&](std::size_t i) { return std::fabs(of(i) - place.due[i]) <= written_.room(i); });
   }
 
   /// With each factor that has a name; none where the samples ask for different ones.
@@ -195,70 +212,71 @@ class Expressions {
 
 }  // namespace
 
+std::vector<FormulaChanges::Place> FormulaChanges::places_of_expressions() {
+  const Node& last = graph_.node(below(target_.id));
+  std::vector<Place> out{{.due = written_->got, .rest = Values(written_->got.size(), 0.0)}};
+  const bool difference = last.primitive == Primitive::sub;
+  if ((!difference && last.primitive != Primitive::add) || std::ssize(written_->got) != last.shape.count()) return out;
+  for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) {
+    Place place{.due = written_->got, .rest = spread(last, 1 - k), .sign = k == 1 && difference ? -1.0 : 1.0};
+    place.words = "the term " + text(last.args[k]);
+    for (std::size_t i = 0; i < place.rest.size(); ++i) {
+      if (k == 0 && difference) place.rest[i] = -place.rest[i];
+      place.due[i] = place.sign * (written_->got[i] - place.rest[i]);
+    }
+    out.push_back(std::move(place));
+  }
+  return out;
+}
+
+std::vector<FormulaChanges::Spread> FormulaChanges::numbers_of_expressions(const std::vector<int>& at_hand) {
+  constexpr std::size_t kMostNumbers = 64;
+  const Shape& shape = graph_.node(target_.id).shape;
+  std::vector<Spread> out;
+  const auto add = [&](std::string text, Values of) {
+    if (only_ != nullptr && only_->words.find(text) == std::string::npos) return;
+    if (out.size() < kMostNumbers) out.push_back({std::move(text), std::move(of)});
+  };
+  std::size_t leaves = 0;
+  for (const bool leaf : {true, false}) {
+    for (const int id : at_hand)
+      if (const Node& node = graph_.node(id); given(id) == leaf && repeats_to(node.shape, shape))
+        add(text(id), repeated_to(shape, node.shape, values(id)));
+    if (leaf) leaves = out.size();
+  }
+  for (int axis = 0; axis < shape.rank; ++axis)
+    if (shape[axis] > 2) {
+      add(fmt::format("the place along axis {}, from 1 on,", axis), ramp(shape, axis, false));
+      add(fmt::format("the places left along axis {}", axis), ramp(shape, axis, true));
+    }
+  // A gradient is a cotangent times something, which is a third number beside two others.
+  const std::size_t singles = out.size();
+  for (std::size_t a = 0; a < leaves; ++a)
+    for (std::size_t b = a + 1; b < singles; ++b) {
+      Values product = out[a].values;
+      for (std::size_t i = 0; i < product.size(); ++i) product[i] *= out[b].values[i];
+      add(fmt::format("({} * {})", out[a].text, out[b].text), std::move(product));
+    }
+  return out;
+}
+
 void FormulaChanges::short_expressions(const std::vector<int>& at_hand) {
   constexpr double kOfExpressions = 20;  // bits of choice: the numbers, the function, the factor
-  constexpr std::size_t kMostNumbers = 64;
   constexpr std::int64_t kMostElements = 1 << 13;
   const Shape& shape = graph_.node(target_.id).shape;
   if (written_ == nullptr || shape.count() < 4 || shape.count() > kMostElements) return;
   if (only_ != nullptr && !only_->words.ends_with(": another expression")) return;
   const std::vector<std::size_t> at = sampled(written_->outside, written_->got);
   if (at.size() < 3) return;
-  std::vector<Spread> numbers;
-  const auto add = [&](std::string text, Values of) {
-    if (only_ != nullptr && only_->words.find(text) == std::string::npos) return;
-    if (numbers.size() < kMostNumbers) numbers.push_back({std::move(text), std::move(of)});
-  };
-  std::vector<char> is_leaf;
-  for (const int id : at_hand)
-    if (const Node& node = graph_.node(id); repeats_to(node.shape, shape)) {
-      add(text(id), repeated_to(shape, node.shape, values(id)));
-      is_leaf.resize(numbers.size(), given(id));
-    }
-  // A gradient is a cotangent times something, which is a third number beside two others.
-  const std::size_t singles = numbers.size();
-  for (std::size_t a = 0; a < singles; ++a)
-    for (std::size_t b = a + 1; b < singles; ++b) {
-      if (!is_leaf[a]) continue;
-      Values product = numbers[a].values;
-      for (std::size_t i = 0; i < product.size(); ++i) product[i] *= numbers[b].values[i];
-      add(fmt::format("({} * {})", numbers[a].text, numbers[b].text), std::move(product));
-    }
-  for (int axis = 0; axis < shape.rank; ++axis)
-    if (shape[axis] > 2) {
-      add(fmt::format("the place along axis {}, from 1 on,", axis), ramp(shape, axis, false));
-      add(fmt::format("the places left along axis {}", axis), ramp(shape, axis, true));
-    }
-  const Expressions search(std::move(numbers), multipliers(written_->known), at, only_ != nullptr, *written_);
-  std::vector<Place> places{{.due = written_->got, .rest = Values(written_->got.size(), 0.0)}};
-  const Node& last = graph_.node(below(target_.id));
-  const bool difference = last.primitive == Primitive::sub;
-  if ((difference || last.primitive == Primitive::add) && last.shape.count() == shape.count())
-    for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) {
-      Place place{.due = written_->got, .rest = spread(last, 1 - k), .sign = k == 1 && difference ? -1.0 : 1.0};
-      place.words = "the term " + text(last.args[k]);
-      for (std::size_t i = 0; i < place.rest.size(); ++i) {
-        if (k == 0 && difference) place.rest[i] = -place.rest[i];
-        place.due[i] = place.sign * (written_->got[i] - place.rest[i]);
-      }
-      places.push_back(std::move(place));
-    }
-  for (const Place& place : places) {
+  const Expressions<Spread, Place> search(numbers_of_expressions(at_hand), multipliers(written_->known), at,
+                                          only_ != nullptr, *written_);
+  for (const Place& place : places_of_expressions()) {
     const auto say = [&](const std::string& expression, auto of) {
       const std::string words = fmt::format("with {} in the place of {}: another expression", expression, place.words);
       if (!going_ || (left_ -= shape.count()) < 0) return false;
       if (!wanted(words)) return true;
       Values out = place.rest;
-      std::size_t open = 0;
-      for (std::size_t i = 0; i < out.size(); ++i) {
-        const double v = of(i);
-        // A quotient of zeros says nothing: what it stands for has a limit there.
-        const bool says_nothing = std::isnan(v) && !std::isnan(written_->got[i]);
-        open += says_nothing;
-        out[i] = says_nothing ? written_->got[i] : out[i] + place.sign * v;
-      }
-      if (8 * open > out.size()) return true;
-      with(target_.id, std::move(out), chosen(words, kOfExpressions));
+      if (place.fill(out, written_->got, of)) with(target_.id, std::move(out), chosen(words, kOfExpressions));
       return going_;
     };
     if (!search.products(place, say) || !search.sums(place, say)) return;

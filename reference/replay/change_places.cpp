@@ -145,8 +145,19 @@ void FormulaChanges::winner_moved(int id) {
   say([](I, I) { return I{0}; }, "the first place");
   say([&](I, I) { return a.n - 1; }, "the last place");
   say([](I, I l) { return l; }, "the place of the minimum");
-  with(id, Values(first.size(), 1 / static_cast<double>(a.n)),
-       placed(fmt::format("with equal shares for the mark of the maximum of {}: as of a mean, every one of {}", what, a.n)));
+  // What is chosen by the mark, in equal shares for all.
+  for (std::size_t user = 0; user < needed_.size(); ++user) {
+    const Node& chosen_by = graph_.node(static_cast<int>(user));
+    if (!needed_[user] || given(static_cast<int>(user)) || !(chosen_by.shape == node.shape)) continue;
+    const bool where = chosen_by.primitive == Primitive::where && chosen_by.args[0] == id;
+    const bool times = chosen_by.primitive == Primitive::mul && (chosen_by.args[0] == id || chosen_by.args[1] == id);
+    if (!where && !times) continue;
+    with(static_cast<int>(user),
+         map(spread(chosen_by, where || chosen_by.args[0] == id ? 1 : 0),
+             [&](double v) { return v / static_cast<double>(a.n); }),
+         placed(fmt::format("with equal shares of {} for the maximum of {} alone: as of a mean, every one of {}",
+                            text(chosen_by.args[where || chosen_by.args[0] == id ? 1 : 0]), what, a.n)));
+  }
 }
 
 void FormulaChanges::another_reduction(int id) {

@@ -253,6 +253,10 @@ class FormulaChanges {
 
   /// A short expression of numbers at hand in the place of the target, or of one of its terms.
   void short_expressions(const std::vector<int>& at_hand);
+  struct Spread;
+  std::vector<Spread> numbers_of_expressions(const std::vector<int>& at_hand);
+  struct Place;
+  std::vector<Place> places_of_expressions();
 
   // ---- change_broadcasts.cpp ----
 
