@@ -334,6 +334,61 @@ const Kind kKinds[] = {
        return by_norm(x, n,
                       [](const Values& row) { return mean_of(row, [](double v) { return std::fabs(v); }) + 0.1; });
      }},
+    {"blocks_overlap", 16, "", "y = sum(x, -1)",
+     [](const Values& x, const Values&, std::size_t n) { return sums(x, n, [](std::size_t) { return 1.; }); },
+     [](const Values& x, const Values&, std::size_t n) {
+       return sums(x, n, [&](std::size_t k) { return k % 4 == 3 && k + 1 < n ? 2. : 1.; });
+     },
+     "with the last of each block of 4 counted twice",
+     [](const Values& x, const Values&, std::size_t n) {
+       return sums(x, n, [&](std::size_t k) { return k % 4 == 2 && k != 6 ? 2. : 1.; });
+     }},
+    {"mean_of_a_part", 16, "", "y = mean(x, -1)",
+     [](const Values& x, const Values&, std::size_t n) {
+       return sums(x, n, [&](std::size_t) { return 1. / static_cast<double>(n); });
+     },
+     [](const Values& x, const Values&, std::size_t n) {
+       return sums(x, n, [&](std::size_t k) { return k < n / 2 ? 2. / static_cast<double>(n) : 0; });
+     },
+     "and divided by the number of these, in the mean of x",
+     [](const Values& x, const Values&, std::size_t n) {
+       return sums(x, n, [&](std::size_t k) { return k < n / 2 ? 1.9 / static_cast<double>(n) : 0; });
+     }},
+    {"short_expression", 16, "D", "y = tanh(x) * w",
+     [](const Values& x, const Values& w, std::size_t) {
+       return both(x, w, [](double v, double f) { return std::tanh(v) * f; });
+     },
+     [](const Values& x, const Values& w, std::size_t) {
+       return both(x, w, [](double v, double f) { return (1 - std::tanh(v) * std::tanh(v)) * f; });
+     },
+     "with w times the slope of tanh at v for v of x in the place of all of it: another expression",
+     [](const Values& x, const Values& w, std::size_t) {
+       return both(x, w, [](double v, double f) { return (1 - std::tanh(v) * std::tanh(v)) * f * f; });
+     }},
+    {"mean_so_far", 16, "", "y = cumsum(x, -1)",
+     [](const Values& x, const Values&, std::size_t n) { return windows(x, n, n); },
+     [](const Values& x, const Values&, std::size_t n) {
+       Values out = windows(x, n, n);
+       for (std::size_t i = 0; i < out.size(); ++i) out[i] /= static_cast<double>(i % n + 1);
+       return out;
+     },
+     "1/v for v of the place along axis 1",
+     [](const Values& x, const Values&, std::size_t n) {
+       Values out = windows(x, n, n);
+       for (std::size_t i = 0; i < out.size(); ++i) out[i] /= static_cast<double>(i % n) + 1.3;
+       return out;
+     }},
+    {"in_one_use", 16, "D", "u = x * w; y = exp(u) + tanh(u)",
+     [](const Values& x, const Values& w, std::size_t) {
+       return both(x, w, [](double v, double f) { return std::exp(v * f) + std::tanh(v * f); });
+     },
+     [](const Values& x, const Values& w, std::size_t) {
+       return both(x, w, [](double v, double f) { return std::exp(std::sqrt(std::fabs(v * f))) + std::tanh(v * f); });
+     },
+     "with sqrt(|v|) for v of x * w, in exp(x * w) alone",
+     [](const Values& x, const Values& w, std::size_t) {
+       return both(x, w, [](double v, double f) { return std::exp(std::cbrt(std::fabs(v * f))) + std::tanh(v * f); });
+     }},
 };
 
 OpDef op_of_kind(const Kind& kind, Body body) {
@@ -402,6 +457,15 @@ TEST(FurtherChanges, ANumberThatIsFoundAtTheOnlyWrongElementIsNotClaimed) {
   }();
   ASSERT_NE(deciding_check(result), nullptr);
   EXPECT_FALSE(contains(deciding_check(result)->cause, "these are the values")) << deciding_check(result)->cause;
+}
+
+/// A backward that is another function of the cotangent than a linear one breaks a relation, whatever else it is.
+TEST(FurtherChanges, NotLinearInTheCotangentIsStructural) {
+  const OpDef& op = *find_op("relu.guided");
+  const CaseResult result = run_case(op, parse_call("relu.guided(x=fp32[5,7],seed=1)", op.signature), {});
+  EXPECT_EQ(result.code, Code::ac407);
+  ASSERT_NE(deciding_check(result), nullptr);
+  EXPECT_TRUE(contains(deciding_check(result)->cause, "with max(dy, 0) for dy: not linear in the cotangent"));
 }
 
 /// A kernel that a changed formula fits at this case's data alone: at other data, or at other extents, it writes other

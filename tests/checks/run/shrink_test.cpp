@@ -238,6 +238,25 @@ TEST(Shrink, AContractThatExplainsMostOfACaseExplainsThoseLikeIt) {
       << "then what it explains is chance";
 }
 
+/// A case whose numbers tell no reason quotes one of its kind that tells it; what says why by itself quotes nothing.
+TEST(Shrink, ACaseThatDoesNotSayWhyQuotesOneThatDoes) {
+  const OpDef& op = *find_op("max_pool2d.stride_is_kernel");
+  std::vector<Case> cases;
+  for (const char* call : {"(x=fp32[2,3,5,7],kernel=3,seed=1)", "(x=fp32[2,3,5,7],kernel=1,seed=1)",
+                           "(x=fp32[2,3,5,7],kernel=3,seed=2)", "(x=fp32[2,3,5,7],kernel=3,seed=3)"})
+    cases.push_back({&op, parse_call(op.signature.name + call, op.signature)});
+  RunOptions options;
+  options.brief = true;
+  const Report report = run_cases(cases, options);
+  ASSERT_GE(report.cases.size(), 4u);
+  const auto cause = [&](std::size_t k) { return deciding_check(report.cases[k])->cause; };
+  const std::string said = "these are the values of the formula with a stride of 1, not 2, of the windows of x";
+  EXPECT_FALSE(contains(cause(1), "as '")) << cause(1);
+  EXPECT_TRUE(contains(cause(1), said)) << cause(1);
+  for (const std::size_t k : {std::size_t{0}, std::size_t{2}, std::size_t{3}})
+    EXPECT_TRUE(contains(cause(k), "as '" + report.cases[1].name + "': " + said)) << cause(k);
+}
+
 /// Judged in brief, the cases of a kernel have the verdicts that each has by itself, but for those that chance
 /// explains.
 TEST(Brief, SaysWhatTheCasesSayByThemselves) {
