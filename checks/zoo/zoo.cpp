@@ -142,7 +142,13 @@ std::span<const Specimen> specimens() {
                              further_axis_specimens(),
                              further_product_specimens(),
                              further_head_specimens(),
-                             further_window_specimens()})
+                             further_window_specimens(),
+                             daily_elementwise_specimens(),
+                             daily_activation_specimens(),
+                             daily_softmax_specimens(),
+                             daily_loss_specimens(),
+                             daily_norm_specimens(),
+                             daily_sum_specimens()})
       out.insert(out.end(), part.begin(), part.end());
     for (const auto& part :
          {unseen_elementwise_specimens(), unseen_activation_specimens(), unseen_softmax_specimens(),
