@@ -32,9 +32,7 @@ struct Head {
 
   std::size_t at(std::int64_t row, std::int64_t i) const { return index_of(row * e + i); }
   bool is(Twist other) const { return twist == other; }
-  float scale() const {
-    return 1 / std::sqrt(static_cast<float>(is(Twist::scale_of_padded) ? up_to(e, 8) : e));
-  }
+  float scale() const { return 1 / std::sqrt(static_cast<float>(is(Twist::scale_of_padded) ? up_to(e, 8) : e)); }
   bool hidden(std::int64_t query, std::int64_t key) const {
     if (is(Twist::window_of_16) && key + kTile <= query) return true;
     return causal && (is(Twist::tile_open) ? key / kTile > query / kTile : key > query);
@@ -44,8 +42,7 @@ struct Head {
     const std::int64_t half = e / 2;
     if (i >= 2 * half) return x[at(row, i)];
     const float angle =
-        static_cast<float>(row) *
-        std::pow(10000.0f, -static_cast<float>(i % half) / static_cast<float>(half));
+        static_cast<float>(row) * std::pow(10000.0f, -static_cast<float>(i % half) / static_cast<float>(half));
     const float own = x[at(row, i)] * std::cos(angle), sine = std::sin(angle);
     return i < half ? own - x[at(row, i + half)] * sine : own + x[at(row, i - half)] * sine;
   }
@@ -196,8 +193,14 @@ Values head_of(const Values& x, const Shape& s, std::int64_t head, bool time_fir
 }
 Head of_call(const Call& call, const Values* qkv, std::int64_t head, Twist twist) {
   const Shape& s = call.shape("q");
-  return {head_of(qkv[0], s, head), head_of(qkv[1], s, head, twist == Twist::keys_by_time_first),
-          head_of(qkv[2], s, head), s[2], s[3], call.integer("causal") != 0, call.dtype("q"), twist};
+  return {head_of(qkv[0], s, head),
+          head_of(qkv[1], s, head, twist == Twist::keys_by_time_first),
+          head_of(qkv[2], s, head),
+          s[2],
+          s[3],
+          call.integer("causal") != 0,
+          call.dtype("q"),
+          twist};
 }
 
 void forward(const Call& call, Twist twist) {

@@ -48,7 +48,8 @@ void forward(const Call& call, Twist twist) {
     for (std::int64_t i = 0; i < d; ++i) squares += at(i) * at(i);
     const float norm = std::sqrt(squares);
     for (std::int64_t i = 0; i < d; ++i) {
-      const bool lost = (twist == Twist::columns_of_4 && i >= d / 4 * 4) || (twist == Twist::columns_of_1024 && i >= 1024);
+      const bool lost =
+          (twist == Twist::columns_of_4 && i >= d / 4 * 4) || (twist == Twist::columns_of_1024 && i >= 1024);
       const float v = twist == Twist::norm_at_most_one && norm > 1 ? at(i) / norm : at(i);
       y.push_back(lost ? 0.0f : v);
     }
@@ -116,8 +117,8 @@ std::vector<Specimen> shop_lookup_specimens() {
         V::structural, "another row|index|first|rows are not independent|changes with other rows|group|row before",
         embedding(Twist::first_lane_for_warp), kAllTypes, V::bug},
        {"row_pitch_rounded_up", 20, "rows of the table are taken to begin at multiples of 8", "D no multiple of 8",
-        V::bug, "stride|pitch|index|shift|another row|multiple of 8|offset|padd", embedding(Twist::row_pitch_rounded_up),
-        kAllTypes, V::structural},
+        V::bug, "stride|pitch|index|shift|another row|multiple of 8|offset|padd",
+        embedding(Twist::row_pitch_rounded_up), kAllTypes, V::structural},
        {"rows_behind_padding_moved", 34, "rows behind padding_idx are read one too early, as if it were not stored",
         "padding_idx given", V::bug, "another row|index|shift|row before|off by one|padding",
         embedding(Twist::sentinel_in_the_middle), kAllTypes, V::structural},

@@ -78,7 +78,8 @@ void quantise(Product& p) {
   const float first = p.weight.empty() ? 0 : largest_size(row_of(p.weight, 0, p.k));
   for (std::int64_t row = 0; row < p.m; ++row) {
     const std::span<float> own = std::span(p.weight).subspan(index_of(row * p.k), index_of(p.k));
-    const float most = largest_size(own), mean = std::accumulate(own.begin(), own.end(), 0.0f) / static_cast<float>(p.k);
+    const float most = largest_size(own),
+                mean = std::accumulate(own.begin(), own.end(), 0.0f) / static_cast<float>(p.k);
     if (!std::isfinite(most) || !(most > 0)) continue;
     for (float& v : own) {
       if (p.is(Twist::weight_in_int8)) v = std::nearbyint(v / most * 127) * (most / 127);
@@ -98,8 +99,13 @@ void quantise(Product& p) {
 }
 
 Product product_of(const Call& call, Twist twist) {
-  Product p{call.in("x"), call.in("weight"), call.has("bias") ? call.in("bias") : Values(), call.shape("x")[0],
-            call.shape("x")[1], call.shape("weight")[0], twist};
+  Product p{call.in("x"),
+            call.in("weight"),
+            call.has("bias") ? call.in("bias") : Values(),
+            call.shape("x")[0],
+            call.shape("x")[1],
+            call.shape("weight")[0],
+            twist};
   if (p.k > 0) quantise(p);
   if (twist == Twist::x_in_e4m3)
     for (float& v : p.x) v = rounded(Dtype::e4m3fn, v);
@@ -139,8 +145,9 @@ void backward(const Call& call, Twist twist) {
       const std::int64_t size = in_storage ? 16 : std::max<std::int64_t>(p.n, 1);
       float v = 0;
       for (std::int64_t first = 0; first < p.n; first += size) {
-        v += total(in_order, std::min(size, p.n - first),
-                   [&](std::int64_t r) { return Term{g_at(first + r, o), p.at(p.x, first + r, i)}; });
+        v += total(in_order, std::min(size, p.n - first), [&](std::int64_t r) {
+          return Term{g_at(first + r, o), p.at(p.x, first + r, i)};
+        });
         if (in_storage) v = rounded(call.dtype("x"), v);
       }
       std::int64_t to_row = o, to = i;
@@ -169,8 +176,8 @@ std::vector<Specimen> shop_product_specimens() {
   std::vector<Specimen> out;
   add(out, "linear",
       {{"weight_tiles_transposed", 7, "each whole tile of 16 x 16 of the weight is read transposed",
-        "M and K of 16 or more", V::bug, "transpos|tile|permut|exchang|index|order", linear(Twist::weight_tiles_transposed),
-        kAllTypes, V::structural},
+        "M and K of 16 or more", V::bug, "transpos|tile|permut|exchang|index|order",
+        linear(Twist::weight_tiles_transposed), kAllTypes, V::structural},
        {"weight_in_int8", 25, "the weight is rounded to 8 bits with one step a row", "any", V::precision_contract,
         "rounded|stored|keeps|takes|int8|quanti|8 bits|step", linear(Twist::weight_in_int8), kAllTypes, V::bug},
        {"zero_point_taken_twice", 44, "the mean of its row is taken off the weight", "any", V::bug,
@@ -179,8 +186,8 @@ std::vector<Specimen> shop_product_specimens() {
         "M above 1", V::bug, "factor|scale|first|column|channel|norm", linear(Twist::scale_of_first_channel)},
        {"x_in_e4m3", 25, "x is rounded to e4m3 with no scale", "any", V::precision_contract,
         "rounded|stored|keeps|takes|e4m3|4 bits|overflow|underflow", linear(Twist::x_in_e4m3), kAllTypes, V::bug},
-       {"bias_lost_in_tail", 41, "columns behind the last full vector of 8 have no bias", "any bias, M no multiple of 8",
-        V::bug, "bias|tail", linear(Twist::bias_lost_in_tail)},
+       {"bias_lost_in_tail", 41, "columns behind the last full vector of 8 have no bias",
+        "any bias, M no multiple of 8", V::bug, "bias|tail", linear(Twist::bias_lost_in_tail)},
        {"pair_exchanged", 45, "the two halves of a packed pair of columns of y are exchanged", "M above 1", V::bug,
         "exchang|swap|permut|order|neighbour|another column|pair|shift", linear(Twist::pair_exchanged), kAllTypes,
         V::structural},

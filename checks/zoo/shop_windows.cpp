@@ -67,7 +67,9 @@ float by_winograd(const ImageExtents& e, const Shape& w, const Values& x, const 
         d[at] = place < 0 ? 0.0f : x[index_of(place)];
       }
       const float* g = weight.data() + ((o * w[1] + c) * w[2] + r) * 3;
-      const auto product = [&](float of_x, float of_weight) { return rounded(dtype, of_x) * rounded(dtype, of_weight); };
+      const auto product = [&](float of_x, float of_weight) {
+        return rounded(dtype, of_x) * rounded(dtype, of_weight);
+      };
       const float one = product(d[0] - d[2], g[0]), two = product(d[1] + d[2], (g[0] + g[1] + g[2]) / 2),
                   three = product(d[2] - d[1], (g[0] - g[1] + g[2]) / 2), four = product(d[1] - d[3], g[2]);
       first += one + two + three;
@@ -87,9 +89,8 @@ void forward(const Call& call, Twist twist) {
     if (twist == Twist::winograd_in_storage && e.stride == 1 && w[3] == 3)
       v = by_winograd(e, w, x, weight, call.dtype("x"), image, o, i, j);
     else
-      taps(e, w, twist, image, o, i, j, [&](std::int64_t k, std::int64_t at) {
-        v += weight[index_of(k)] * (at < 0 ? 0.0f : x[index_of(at)]);
-      });
+      taps(e, w, twist, image, o, i, j,
+           [&](std::int64_t k, std::int64_t at) { v += weight[index_of(k)] * (at < 0 ? 0.0f : x[index_of(at)]); });
     if (!bias.empty()) v += times * bias[index_of(o)];
     const std::int64_t last = ((image * e.oh + i) * e.ow + j) * w[0] + o;
     y[twist == Twist::stored_channels_last ? index_of(last) : out] = v;
@@ -136,9 +137,8 @@ void backward(const Call& call, Twist twist) {
     bool inner = true;
     taps(e, w, Twist::none, image, o, i, j, [&](std::int64_t, std::int64_t at) { inner = inner && at >= 0; });
     if (twist == Twist::inner_outputs && !inner) return;
-    taps(e, w, of_dweight, image, o, i, j, [&](std::int64_t k, std::int64_t at) {
-      dweight[index_of(k)] += g[out] * (at < 0 ? 0.0f : x[index_of(at)]);
-    });
+    taps(e, w, of_dweight, image, o, i, j,
+         [&](std::int64_t k, std::int64_t at) { dweight[index_of(k)] += g[out] * (at < 0 ? 0.0f : x[index_of(at)]); });
   });
   if (twist == Twist::no_remainder_test) dx = gathered(e, w, weight, g);
   if (twist == Twist::unreached_kept && call.has("dx")) {
