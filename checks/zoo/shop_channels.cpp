@@ -244,7 +244,7 @@ std::vector<Specimen> shop_channel_specimens() {
        {"normal_in_storage", 25, "n is rounded to the storage type before the weight is applied", "any weight",
         V::precision_contract, kRounded, group(Twist::normal_in_storage), kHalfTypes, V::bug},
        {"dweight_of_output", 7, "dweight = sum dy y, where n is due", "any weight or bias", V::bug,
-        "y for n|output|weight|bias|in place of n|another", group(Twist::dweight_of_output)},
+        "y for n|takes y|bias|times weight|factor weight|in place of n|other input", group(Twist::dweight_of_output)},
        {"dx_by_weight_of_group", 7, "dx takes the weight of a group's first channel", "more than one channel a group",
         V::bug, "weight|first|channel|group|factor|broadcast", group(Twist::weight_of_group)},
        {"cotangent_channels_last", 18, "dy is read as [N, L, C]", "C and L above 1", V::bug,

@@ -183,7 +183,7 @@ std::vector<Specimen> shop_product_specimens() {
        {"zero_point_taken_twice", 44, "the mean of its row is taken off the weight", "any", V::bug,
         "centred|mean|zero point|offset", linear(Twist::weight_centred)},
        {"scale_of_first_channel", 45, "each row of the weight has the largest size of the first, as its scale is taken",
-        "M above 1", V::bug, "factor|scale|first|column|channel|norm", linear(Twist::scale_of_first_channel)},
+        "M above 1", V::bug, "factor|scale|first|column|channel", linear(Twist::scale_of_first_channel)},
        {"x_in_e4m3", 25, "x is rounded to e4m3 with no scale", "any", V::precision_contract,
         "rounded|stored|keeps|takes|e4m3|4 bits|overflow|underflow", linear(Twist::x_in_e4m3), kAllTypes, V::bug},
        {"bias_lost_in_tail", 41, "columns behind the last full vector of 8 have no bias",
