@@ -142,7 +142,19 @@ std::span<const Specimen> specimens() {
                              further_axis_specimens(),
                              further_product_specimens(),
                              further_head_specimens(),
-                             further_window_specimens()})
+                             further_window_specimens(),
+                             daily_elementwise_specimens(),
+                             daily_activation_specimens(),
+                             daily_softmax_specimens(),
+                             daily_loss_specimens(),
+                             daily_norm_specimens(),
+                             daily_sum_specimens(),
+                             shop_attention_specimens(),
+                             shop_product_specimens(),
+                             shop_lookup_specimens(),
+                             shop_window_specimens(),
+                             shop_channel_specimens(),
+                             shop_line_specimens()})
       out.insert(out.end(), part.begin(), part.end());
     for (const auto& part :
          {unseen_elementwise_specimens(), unseen_activation_specimens(), unseen_softmax_specimens(),
