@@ -217,8 +217,7 @@ std::vector<Specimen> shop_line_specimens() {
         "zero|skip|passed over|missing|mask|leaves out|left out",
         extreme(-1, E::zeros_are_missing, E::zeros_are_missing)},
        {"lanes_by_the_other", 30, "the smallest of four lanes are put together by max", "four numbers or more", V::bug,
-        "max|largest|lane|block|partial", extreme(-1, E::lanes_by_the_other, E::none), kAllTypes,
-        V::structural}},
+        "max|largest|lane|block|partial", extreme(-1, E::lanes_by_the_other, E::none), kAllTypes, V::structural}},
       {});
   return out;
 }
