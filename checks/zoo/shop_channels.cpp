@@ -196,7 +196,7 @@ constexpr const char* kRounded = "rounded|stored|keeps|takes";
 
 void add_batch_norms(std::vector<Specimen>& out) {
   add(out, "batch_norm",
-      {{"running_var_with_eps", 6, "the running variance takes in the variance + eps", "large eps", V::bug, "eps",
+      {{"eps_in_running_var", 6, "the running variance takes in the variance + eps", "large eps", V::bug, "eps",
         batch(Twist::running_with_eps)},
        {"momentum_fixed", 45, "momentum is 0.1, whatever the attribute is", "momentum other than 0.1", V::bug,
         "momentum|attribute|constant|factor", batch(Twist::momentum_fixed)},
