@@ -227,8 +227,8 @@ std::vector<Specimen> shop_channel_specimens() {
   std::vector<Specimen> out;
   add_batch_norms(out);
   add(out, "group_norm",
-      {{"eps_fixed", 45, "eps is 1e-5, whatever the attribute is", "large eps", V::bug, "attribute|fixed|eps is a constant",
-        group(Twist::eps_fixed)},
+      {{"eps_fixed", 45, "eps is 1e-5, whatever the attribute is", "large eps", V::bug,
+        "attribute|fixed|eps is a constant", group(Twist::eps_fixed)},
        {"eps_in_fp16", 26, "eps is rounded to fp16", "variance no larger than eps", V::precision_contract,
         "eps|rounded|stored|keeps|takes", group(Twist::eps_in_fp16), kAllTypes, V::bug},
        {"weight_needs_bias", 41, "without bias the weight is not applied in forward", "weight and no bias", V::bug,
