@@ -41,19 +41,19 @@ void add_gelus(std::vector<Specimen>& out) {
         elementwise(gelu_of, [](float x, float g, float) { return g * (bf16(cdf(x)) + x * density(x)); }), kAllTypes,
         V::bug},
        {"erf_of_three_terms", 29, "erf with an absolute error of 2.5e-5", "any; more in the left tail", V::bug,
-        "approximat|fast|digits|polynomial|erf|exp",
+        "approximat|fast|digits|polynomial",
         elementwise([](float x, float) { return 0.5f * x * (1 + short_erf(x * kSqrtHalf)); }, gelu_slope), kAllTypes,
         V::precision_contract},
        {"line_above_three", 28, "y = x above 3", "x above 3", V::bug,
         "only where|line|x for|satur|tail|above 3|branch|clip|clamp|identity",
-        elementwise([](float x, float) { return x > 3 ? x : gelu_of(x, 0); }, gelu_slope)},
+        elementwise([](float x, float) { return x > 3 ? x : gelu_of(x, 0); }, gelu_slope), kNotBf16},
        {"root_inverted", 48, "erf(x sqrt(2)), the constant of the other name", "any", V::bug,
         "factor|constant|sqrt|root|twice|2 x|argument",
         elementwise([](float x, float) { return 0.5f * x * (1 + std::erf(x * 1.41421356f)); }, gelu_slope)}},
       {});
   add(out, "gelu_tanh",
       {{"coefficient_cubed", 48, "x + (c x)^3 in the argument of tanh", "any", V::bug,
-        "constant|factor|coefficient|cub|term|x^3|missing",
+        "constant|factor|coefficient|cub|term |x^3|missing",
         elementwise(
             [](float x, float) {
               const float small = kCubic * x;
@@ -84,7 +84,7 @@ float tanh_slope(float x, float g, float) {
 void add_sigmoids(std::vector<Specimen>& out) {
   add(out, "silu",
       {{"slope_of_bare_complement", 3, "dx = g (s + x (1 - s)), where s + x s (1 - s) is due", "any", V::bug,
-        "factor|missing|without|term|sigmoid(x) is taken for 1",
+        "factor|missing|without|term |sigmoid(x) is taken for 1",
         elementwise(silu_of,
                     [](float x, float g, float) {
                       const float s = sigmoid(x);
@@ -122,9 +122,6 @@ void add_sigmoids(std::vector<Specimen>& out) {
                       const float y = std::tanh(x);
                       return g * ((1 - y) * (1 - y));
                     })},
-       {"sign_not_restored", 2, "tanh(|x|): the sign of x is not put back", "negative x", V::bug,
-        "sign|absolute|branch|negative|abs(",
-        elementwise([](float x, float) { return std::tanh(std::fabs(x)); }, tanh_slope)},
        {"line_near_zero", 29, "y = x where |x| is below 1/4", "small x", V::bug,
         "only where|line|x for|near zero|approximat|small|branch|identity",
         elementwise([](float x, float) { return std::fabs(x) < 0.25f ? x : std::tanh(x); }, tanh_slope)}},
@@ -146,27 +143,22 @@ void add_rectifiers(std::vector<Specimen>& out) {
             },
             softplus_slope, "beta")},
        {"positive_part_lost", 3, "log1p(exp(-|z|)) / beta, without max(z, 0)", "positive x", V::bug,
-        "max(|term|missing|without|relu|positive part|sign|absolute|mirror|negat",
+        "max(|term |missing|without|relu|positive part|sign|absolute|mirror|negat",
         elementwise([](float x, float beta) { return left_of(beta * x) / beta; }, softplus_slope, "beta")}},
       {});
   add(out, "elu",
       {{"alpha_on_both_sides", 40, "alpha scales the right side too", "positive x, alpha other than 1", V::bug,
         "alpha|attribute|factor",
         elementwise([](float x, float a) { return a * (x <= 0 ? std::expm1(x) : x); },
-                    [](float x, float g, float a) { return g * a * (x <= 0 ? std::exp(x) : 1.0f); }, "alpha")},
-       {"slope_at_output", 7, "dx = g alpha exp(y) on the left", "negative x", V::bug,
-        "y for x|at y|output|of y|exp(y)|y taken|for x",
-        elementwise([](float x, float a) { return x <= 0 ? a * std::expm1(x) : x; },
-                    [](float x, float g, float a) { return x <= 0 ? g * (a * std::exp(a * std::expm1(x))) : g; },
-                    "alpha")}},
+                    [](float x, float g, float a) { return g * a * (x <= 0 ? std::exp(x) : 1.0f); }, "alpha")}},
       {});
   add(out, "leaky_relu",
       {{"leak_on_both_sides", 40, "max(x, 0) + negative_slope x, where min(x, 0) has the slope", "positive x", V::bug,
-        "slope|factor|term|added|attribute|1 +",
+        "slope|factor|term |added|attribute|1 +",
         elementwise([](float x, float a) { return (x <= 0 ? 0.0f : x) + a * x; },
                     [](float x, float g, float a) { return g * ((x <= 0 ? 0.0f : 1.0f) + a); }, "negative_slope")},
        {"zero_slope_as_unset", 41, "a slope of 0 is taken for none, and is 0.01", "negative_slope 0", V::bug,
-        "slope|attribute|0.01|constant|default|leak|term",
+        "slope|attribute|0.01|constant|default|leak|term ",
         elementwise([](float x, float a) { return x <= 0 ? set_slope(a) * x : x; },
                     [](float x, float g, float a) { return x <= 0 ? set_slope(a) * g : g; }, "negative_slope")}},
       {});
@@ -192,16 +184,14 @@ Kernel relu_of_padded_mask() {
 }
 
 /// Where gate and up stand in a buffer whose rows are [gate, up].
-enum class Buffer { plain, interleaved, half_stride, up_plus_one };
+enum class Buffer { plain, interleaved, half_stride };
 
 struct Gated {
   Values gate, up;
 
   Gated(const Call& call, Buffer read) : gate(call.in("gate")), up(call.in("up")) {
     const auto n = index_of(call.columns("gate"));
-    if (read == Buffer::up_plus_one)
-      for (float& v : up) v += 1;
-    if (read != Buffer::interleaved && read != Buffer::half_stride) return;
+    if (read == Buffer::plain) return;
     Values joined(2 * gate.size());
     for (std::size_t i = 0; i < gate.size(); ++i) {
       joined[i / n * 2 * n + i % n] = gate[i];
@@ -223,8 +213,8 @@ Kernel swiglu(Buffer read) {
         for (std::size_t i = 0; i < y.size(); ++i) y[i] = silu_of(in.gate[i], 0) * in.up[i];
         call.out("y", y);
       },
-      [read](const Call& call) {
-        const Gated in(call, read == Buffer::up_plus_one ? read : Buffer::plain);
+      [](const Call& call) {
+        const Gated in(call, Buffer::plain);
         const Values g = call.in("dy");
         Values dgate(g.size()), dup(g.size());
         for (std::size_t i = 0; i < g.size(); ++i) {
@@ -251,9 +241,7 @@ void add_layouts(std::vector<Specimen>& out) {
        {"rows_of_half_stride", 45, "rows of the joint buffer are taken for D numbers apart, not 2 D",
         "more than one row", V::structural,
         "another row|other rows|independent|stride|offset|index|layout|rows are not", swiglu(Buffer::half_stride),
-        kAllTypes, V::bug},
-       {"up_plus_one", 3, "silu(gate) (up + 1), as of a clamped variant", "any", V::bug,
-        "+ 1|1 +|added|term|plus|constant", swiglu(Buffer::up_plus_one)}},
+        kAllTypes, V::bug}},
       {});
 }
 

@@ -48,12 +48,12 @@ void by_number_of_row(Values& x, Values& y, Values& z, std::int64_t columns) {
 void add_sums(std::vector<Specimen>& out) {
   add(out, "add",
       {{"residual_twice", 40, "x + (x + y), the residual is added by two kernels", "any", V::bug,
-        "factor|twice|2 x|counted|term", binary([](float x, float y, Dtype) { return x + (x + y); }, pass, pass)},
+        "factor|twice|2 x|counted|term ", binary([](float x, float y, Dtype) { return x + (x + y); }, pass, pass)},
        {"next_cotangent", 14, "dx takes the cotangent one element ahead", "any", V::structural,
         "next|ahead|shift|off by one|neighbour|another element|offset|moved|another row|other rows",
         moved_sum(plain_sum, true), kAllTypes, V::bug},
        {"saturating_add", 28, "the sum is held between 0 and 1 and NaN is 0, as __hadd_sat has it",
-        "sums below 0 or above 1", V::bug, "clamp|clip|satur|held|limit|between 0 and 1|only where|relu",
+        "sums below 0 or above 1", V::bug, "clamp|clip|satur|held|limit|between 0 and 1|only where|zero where|relu",
         binary([](float x, float y, Dtype) { return !(x + y > 0) ? 0.0f
                                                     : x + y > 1  ? 1.0f
                                                                  : x + y; }, pass, pass),
@@ -107,10 +107,6 @@ void add_products(std::vector<Specimen>& out) {
        {"scalar_y", 45, "the first number of y serves all", "any", V::structural,
         "first|broadcast|scalar|other rows|another row|independent",
         binary(product, product_dx, product_dy, {Io::first_for_all, "y"}), kAllTypes, V::bug},
-       {"dx_of_output", 7, "dx = g z, the output saved in place of y", "any", V::bug,
-        "factor|output|z for y|times x|power|square",
-        binary(
-            product, [](float x, float y, float g, Dtype) { return g * (x * y); }, product_dy)},
        {"dy_summed_over_row", 8, "dy is the sum over the row, as of a y that is broadcast", "any", V::bug,
         "sum|reduced|other elements|broadcast", product_with_reduced_dy()}},
       {});
@@ -152,9 +148,6 @@ void add_exponentials(std::vector<Specimen>& out) {
        {"nan_of_infinity", 28, "x - floor(x) is NaN at infinite x, and so is the result", "infinite x", V::bug,
         "infinit|nan|inf", elementwise([](float x, float) { return std::exp(x + (x - x)); }, exp_slope), kAllTypes,
         V::range_declared},
-       {"slope_from_input", 7, "dx = g x, the input saved in place of the output", "any", V::bug,
-        "x for|times x|input|another|linear",
-        elementwise([](float x, float) { return std::exp(x); }, [](float x, float g, float) { return g * x; })},
        {"argument_in_storage", 25, "exp2(x log2(e)), whose argument is rounded to the storage type", "any",
         V::precision_contract, "rounded|stored|keeps",
         unary([](float x, Dtype dtype) { return std::exp2(rounded(dtype, x * 1.44269504f)); },

@@ -229,10 +229,10 @@ std::vector<Specimen> daily_norm_specimens() {
         "parts of unequal size", V::bug, "count|unequal|alike|block|mean of means|tail|divisor|weighs|part of",
         layer_norm(Twist::merged_as_equals)},
        {"merged_without_distance", 3, "variances of four parts are merged without the distances of their means", "any",
-        V::bug, "variance|term|missing|block|without|spread|between|inv_std",
+        V::bug, "variance|term |missing|block|without|spread|between|inv_std",
         layer_norm(Twist::merged_without_distance)},
        {"residual_added", 44, "dy is added to dx, as of a residual that the op has not", "any", V::bug,
-        "added|residual|term|plus|+ dy|cotangent|skip", layer_norm(Twist::residual_added)}},
+        "added|residual|term |plus|+ dy|cotangent|skip", layer_norm(Twist::residual_added)}},
       {});
   add(out, "rms_norm",
       {{"dweight_by_first_inverse", 17, "dweight takes inv_rms of the first row for all", "more than one row", V::bug,
@@ -240,7 +240,7 @@ std::vector<Specimen> daily_norm_specimens() {
        {"fixed_eps", 45, "eps is 1e-6 whatever it is set to", "eps other than 1e-6", V::bug, "eps|attribute",
         rms_norm(Twist::fixed_eps)},
        {"in_heads_of_128", 45, "heads of 128 columns are normalised each by itself", "more than 128 columns", V::bug,
-        "group|block|part of|head|128|terms|some elements|columns", rms_norm(Twist::in_heads_of_128)},
+        "group|block|part of|head|128|fewer terms|some elements|columns", rms_norm(Twist::in_heads_of_128)},
        {"dweight_over_rows", 42, "dweight is the mean over rows", "more than one row", V::bug,
         "factor|count|rows|mean|divid", rms_norm(Twist::dweight_over_rows)}},
       {});

@@ -151,7 +151,7 @@ std::vector<Specimen> daily_softmax_specimens() {
         V::structural, "another row|other rows|independent|next row|row before|pair", softmax(Twist::dot_of_pair),
         kAllTypes, V::bug},
        {"sum_of_lanes_behind", 40, "every lane divides by its own sum after shfl_down, which lane 0 alone has whole",
-        "more than one column", V::bug, "lane|partial|terms|lost|shuffle|counted|denominator|sum of|part of",
+        "more than one column", V::bug, "lane|fewer terms|lost|shuffle|counted|denominator|sum of|part of",
         softmax(Twist::sum_of_lanes_behind)},
        {"small_as_zero", 28, "terms more than 10 below the maximum are 0", "rows of wide spread", V::bug,
         "underflow|only where|zero|small|flush|clip|cut|threshold|below", softmax(Twist::small_as_zero), kAllTypes,
@@ -161,7 +161,7 @@ std::vector<Specimen> daily_softmax_specimens() {
       {{"unnormalised_probability", 1, "dx = g - exp(x - m) sum g, not divided by the sum of exponentials", "any",
         V::bug, "normalis|divid|factor|denominator|unnormal|exp(x - m", log_softmax(Twist::unnormalised_probability)},
        {"maximum_lost", 3, "x - log(sum exp(x - m)): the maximum is not taken off", "any", V::bug,
-        "maximum|shift|term|missing|without|max(", log_softmax(Twist::maximum_lost)},
+        "maximum|shift|term |missing|without|max(", log_softmax(Twist::maximum_lost)},
        {"log_sum_in_fp16", 25, "the logarithm of the sum is rounded to fp16", "any", V::precision_contract,
         "keeps|rounded|stored", log_softmax(Twist::log_sum_in_fp16), kFp32, V::bug}},
       {});

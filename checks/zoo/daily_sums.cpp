@@ -126,7 +126,7 @@ std::vector<Specimen> daily_sum_specimens() {
         "more than 32 elements", V::bug, "carr|left|block|other end|wrong side|reversed|direction",
         cumsum(one_by_one, carry_from_left)},
        {"carry_of_lane_30", 14, "the carry out of a block of 32 leaves out its last element", "more than 32 elements",
-        V::bug, "carr|off by one|last|block|terms|lost", cumsum(carry_of_lane_30, from_the_end)}},
+        V::bug, "carr|off by one|last|block|fewer terms|lost", cumsum(carry_of_lane_30, from_the_end)}},
       {});
   add(out, "sum",
       {{"stride_by_other_extent", 20, "along the first axis rows are taken for N numbers long",

@@ -196,7 +196,7 @@ constexpr const char* kRounded = "rounded|stored|keeps|takes";
 
 void add_batch_norms(std::vector<Specimen>& out) {
   add(out, "batch_norm",
-      {{"running_var_with_eps", 6, "the running variance takes in the variance + eps", "large eps", V::bug, "eps",
+      {{"eps_in_running_var", 6, "the running variance takes in the variance + eps", "large eps", V::bug, "eps",
         batch(Twist::running_with_eps)},
        {"momentum_fixed", 45, "momentum is 0.1, whatever the attribute is", "momentum other than 0.1", V::bug,
         "momentum|attribute|constant|factor", batch(Twist::momentum_fixed)},
@@ -227,8 +227,8 @@ std::vector<Specimen> shop_channel_specimens() {
   std::vector<Specimen> out;
   add_batch_norms(out);
   add(out, "group_norm",
-      {{"eps_fixed", 45, "eps is 1e-5, whatever the attribute is", "large eps", V::bug, "eps|attribute",
-        group(Twist::eps_fixed)},
+      {{"eps_fixed", 45, "eps is 1e-5, whatever the attribute is", "large eps", V::bug,
+        "attribute|fixed|eps is a constant", group(Twist::eps_fixed)},
        {"eps_in_fp16", 26, "eps is rounded to fp16", "variance no larger than eps", V::precision_contract,
         "eps|rounded|stored|keeps|takes", group(Twist::eps_in_fp16), kAllTypes, V::bug},
        {"weight_needs_bias", 41, "without bias the weight is not applied in forward", "weight and no bias", V::bug,

@@ -39,7 +39,7 @@ void add_features(std::vector<Specimen>& out) {
 
 void add_forward(std::vector<Specimen>& out) {
   add(out, "attention",
-      {{"softmax_over_queries", 8, "the exponentials are divided by their sum over the queries", "more than one query",
+      {{"normalised_by_columns", 8, "the exponentials are divided by their sum over the queries", "more than one query",
         V::bug, "axis|over the queries|another axis|column|transpos|normali", front(Twist::over_queries), kAllTypes,
         V::structural},
        {"padded_keys_counted", 44, "keys are padded with zeros to a multiple of 16, and count in the sum",

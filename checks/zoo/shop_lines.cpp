@@ -214,11 +214,9 @@ std::vector<Specimen> shop_line_specimens() {
       {{"gradient_negated", 2, "dx = -g at the smallest, as of -max(-x) with one sign forgotten", "any", V::bug,
         "sign|negat|minus|factor -1", extreme(-1, E::none, E::negated)},
        {"zeros_are_missing", 44, "zeros are passed over, as of a mask", "zeros", V::bug,
-        "zero|skip|passed over|missing|mask|leaves out|left out",
-        extreme(-1, E::zeros_are_missing, E::zeros_are_missing)},
+        "skip|passed over|missing|mask|leaves out|left out", extreme(-1, E::zeros_are_missing, E::zeros_are_missing)},
        {"lanes_by_the_other", 30, "the smallest of four lanes are put together by max", "four numbers or more", V::bug,
-        "max|largest|lane|block|partial", extreme(-1, E::lanes_by_the_other, E::none), kAllTypes,
-        V::structural}},
+        "max|largest|lane|block|partial", extreme(-1, E::lanes_by_the_other, E::none), kAllTypes, V::structural}},
       {});
   return out;
 }
