@@ -64,22 +64,27 @@ void note_conviction(const Conviction& first, const Conviction& why, const RunOp
 }
 
 /// The first of these that says why the kernel fails as it does in the first; the first itself if none does. As in a
-/// report (explain_failures()): of the next two that fail alike, the last, one in the middle and the one after these.
+/// report (explain_failures()): of those that fail alike the next two, and of the small ones after these the first, one
+/// in the middle and the last.
 Conviction that_says_why(const OpDef& op, const Conviction& first, std::span<const OpCall> others,
                          const RunOptions& options, std::int64_t& cases) {
   constexpr std::size_t kNext = 2;
+  std::size_t next = 0;
   std::vector<OpCall> alike;
   RunOptions quick = options;
   quick.explain = false;
   for (const OpCall& call : others) {
     ++cases;
-    if (!may_say_why(verdict_of_case(op, call, quick), first.result)) continue;
-    alike.push_back(call);
-    if (alike.size() > kNext) continue;
+    const CaseResult seen = verdict_of_case(op, call, quick);
+    if (!may_say_why(seen, first.result)) continue;
+    if (next == kNext) {
+      if (is_cheap_to_explain(seen)) alike.push_back(call);
+      continue;
+    }
+    ++next;
     if (CaseResult result = verdict_of_case(op, call, options); says_why(result)) return {std::move(result), call};
   }
-  if (alike.size() <= kNext) return first;
-  for (const std::size_t k : {kNext, (kNext + alike.size()) / 2, alike.size() - 1})
+  for (const std::size_t k : that_differ(alike.size()))
     if (CaseResult result = verdict_of_case(op, alike[k], options); says_why(result))
       return {std::move(result), alike[k]};
   return first;

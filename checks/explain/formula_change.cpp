@@ -191,22 +191,24 @@ struct Prediction {
   std::vector<double> values;  ///< of the best
 };
 
-Prediction predicted(const WrongTensor& there, Walk how, const reference::OneChange& only, double freedom) {
+Prediction predicted(const WrongTensor& there, Walk how, reference::OneChange only, double freedom) {
   Prediction out;
   const Tolerance tolerance(there.interval);
-  walk(
-      there, tolerance, how,
-      [&](const reference::Recording&, const reference::Change& change, const std::vector<double>& changed) {
-        ++out.tried;
-        Agreement seen = agreement(tolerance, there, changed, freedom);
-        seen.narrowed = change.narrowed != nullptr;
-        if (seen.outside + seen.all > out.best.outside + out.best.all) {
-          out.best = seen;
-          out.values = changed;
-        }
-        return !(seen.outside == 1 && seen.all == 1);
-      },
-      &only);
+  const auto see = [&](const reference::Recording&, const reference::Change& change,
+                       const std::vector<double>& changed) {
+    ++out.tried;
+    Agreement seen = agreement(tolerance, there, changed, freedom);
+    seen.narrowed = change.narrowed != nullptr;
+    if (seen.outside + seen.all > out.best.outside + out.best.all) {
+      out.best = seen;
+      out.values = changed;
+    }
+    return !(seen.outside == 1 && seen.all == 1);
+  };
+  walk(there, tolerance, how, see, &only);
+  if (out.tried > 0 || only.site == reference::OneChange::kAnywhere) return out;
+  only.site = reference::OneChange::kAnywhere;  // nodes may be others at other extents
+  walk(there, tolerance, how, see, &only);
   return out;
 }
 
@@ -225,7 +227,7 @@ std::set<double> numbers_of_extents(const Dims& dims) {
 }
 
 reference::OneChange same_as(const reference::Change& change) {
-  return {.words = change.words, .number = change.number, .edge = change.edge};
+  return {.words = change.words, .site = change.site, .number = change.number, .edge = change.edge};
 }
 
 /// The change that explains a tensor best, over its forms, among those that predict what the kernel writes at other

@@ -166,6 +166,16 @@ constexpr std::size_t kExplained = 3;
 
 }  // namespace
 
+bool is_cheap_to_explain(const CaseResult& result) {
+  constexpr std::int64_t kMostElements = 20'000;
+  return result.elements() <= kMostElements;
+}
+
+std::set<std::size_t> that_differ(std::size_t count) {
+  if (count == 0) return {};
+  return {0, count / 2, count - 1};
+}
+
 bool says_why(const CaseResult& result) {
   const CheckResult* const check = deciding_check(result);
   return check != nullptr && says_why(*check);
@@ -228,12 +238,13 @@ bool same_kernel(const CaseResult& a, const CaseResult& b) {
 using Kind = std::tuple<std::string, std::string, Code, std::optional<CheckId>>;
 using Kinds = std::map<Kind, std::vector<std::size_t>>;
 
-/// Of a kind whose first cases do not say why: the last one, one in the middle, and the next. They have other extents
-/// and data.
-std::vector<std::size_t> others_of(const std::vector<std::size_t>& all) {
-  if (all.size() <= kExplained) return {};
-  std::set<std::size_t> out{all.back(), all[(kExplained + all.size()) / 2], all[kExplained]};
-  return {out.begin(), out.end()};
+/// Of a kind whose first cases do not say why: others that have other extents and data.
+std::vector<std::size_t> others_of(const std::vector<std::size_t>& all, const std::vector<CaseResult>& results) {
+  std::vector<std::size_t> cheap, out;
+  for (std::size_t k = kExplained; k < all.size(); ++k)
+    if (is_cheap_to_explain(results[all[k]])) cheap.push_back(all[k]);
+  for (const std::size_t k : that_differ(cheap.size())) out.push_back(cheap[k]);
+  return out;
 }
 
 /// Who does not say why takes it over from the first that does.
@@ -275,7 +286,7 @@ void explain_failures(const std::vector<Case>& cases, const RunOptions& options,
   explain_these(first, names, options, results);
   for (const auto& [kind, all] : kinds)
     if (std::ranges::none_of(all, [&](std::size_t i) { return says_why(results[i]); }))
-      std::ranges::copy(others_of(all), std::back_inserter(further));
+      std::ranges::copy(others_of(all, results), std::back_inserter(further));
   explain_these(further, names, options, results);
   std::set<std::size_t> explained(first.begin(), first.end());
   explained.insert(further.begin(), further.end());

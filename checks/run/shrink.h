@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 
 #include "checks/run/runner.h"
 
@@ -22,6 +23,11 @@ bool may_say_why(const CaseResult& like, const CaseResult& result);
 
 /// Whether the finding that decides a case says why the kernel is wrong.
 bool says_why(const CaseResult& result);
+
+/// Of so many cases of one kind: the first, one in the middle and the last. They have other extents and data.
+std::set<std::size_t> that_differ(std::size_t count);
+/// Whether it is small enough to be explained only because others do not say why.
+bool is_cheap_to_explain(const CaseResult& result);
 
 /// Adds to a result what a case that fails alike says of the same tensors: the contract that they break, that they are
 /// lost to the range, or the cause in words.

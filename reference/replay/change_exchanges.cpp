@@ -335,23 +335,25 @@ void FormulaChanges::constant_moved(int id, const std::vector<int>& at_hand) {
 
 void FormulaChanges::repeats() {
   const std::vector<int> at_hand = numbers_at_hand();
-  other_geometry();
-  counts_of_other_axes();
-  branch_taken(at_hand);
+  if (enters(-1)) {
+    other_geometry();
+    counts_of_other_axes();
+    branch_taken(at_hand);
+  }
   for (std::size_t id = needed_.size(); id-- > 0 && going_;) {
     const auto node = static_cast<int>(id);
-    if (!needed_[id] || given(node) || graph_.node(node).args.empty()) continue;
+    if (!needed_[id] || given(node) || graph_.node(node).args.empty() || !enters(node)) continue;
     laid_along_another_axis(node);
     other_centre(node);
     rescaled_sums(node);
     other_borders(node);
   }
-  statistics_exchanged();
+  if (enters(-1)) statistics_exchanged();
   for (const int leaf : given_)
-    if (going_ && needed_[static_cast<std::size_t>(leaf)] && graph_.node(leaf).primitive == Primitive::input)
+    if (needed_[static_cast<std::size_t>(leaf)] && graph_.node(leaf).primitive == Primitive::input && enters(leaf))
       other_layouts(leaf);
   for (const int id : at_hand)
-    if (going_ && needed_[static_cast<std::size_t>(id)]) joined_in_one_use(id, at_hand);
+    if (needed_[static_cast<std::size_t>(id)] && enters(id)) joined_in_one_use(id, at_hand);
 }
 
 void FormulaChanges::systematic() {
@@ -361,19 +363,20 @@ void FormulaChanges::systematic() {
     const auto node = static_cast<int>(id);
     if (needed_[id] && !given(node) && !graph_.node(node).args.empty()) inner.push_back(node);
   }
-  leaves_exchanged(at_hand);
+  if (enters(-1)) leaves_exchanged(at_hand);
   for (const int id : inner) {
     if (!going_) return;
+    if (!enters(id)) continue;
     functions_exchanged(id);
     factor_moved(id);
     constant_moved(id, at_hand);
   }
   for (const int id : at_hand)
-    if (going_ && needed_[static_cast<std::size_t>(id)]) put_between(id);
+    if (needed_[static_cast<std::size_t>(id)] && enters(id)) put_between(id);
   for (const int id : inner)
-    if (going_ && !moves_nothing(graph_.node(id).primitive)) operands_exchanged(id, at_hand);
+    if (!moves_nothing(graph_.node(id).primitive) && enters(id)) operands_exchanged(id, at_hand);
   for (const int id : at_hand)
-    if (going_ && needed_[static_cast<std::size_t>(id)]) joined(id, at_hand);
+    if (needed_[static_cast<std::size_t>(id)] && enters(id)) joined(id, at_hand);
 }
 
 }  // namespace ampcheck::reference

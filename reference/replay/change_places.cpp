@@ -83,13 +83,9 @@ void FormulaChanges::shared_by_rows(int id) {
     for (std::int64_t i = 0; i < n; ++i) {
       const auto at = static_cast<std::size_t>(i);
       if (i % block != 0) running[at] = adds ? running[at - 1] + own[at] : std::fmax(running[at - 1], own[at]);
-      const std::int64_t first = i / block * block, end = std::min(n, first + block);
-      shared[at] = own[static_cast<std::size_t>(first)];
-      for (std::int64_t k = first + 1; k < end; ++k) {
-        const double v = own[static_cast<std::size_t>(k)];
-        shared[at] = adds ? shared[at] + v : std::fmax(shared[at], v);
-      }
     }
+    for (std::int64_t i = n; i-- > 0;)  // what the last row of a block has is what all of them share
+      shared[static_cast<std::size_t>(i)] = running[static_cast<std::size_t>(std::min(n, (i / block + 1) * block) - 1)];
     const std::string of = block == n ? "all rows" : fmt::format("{} rows", block);
     with(id, std::move(running),
          placed(fmt::format("with {} that begins anew every {}: it takes in the rows before, another row's", what,
@@ -321,11 +317,13 @@ void FormulaChanges::places_of_leaf(int id) {
 }
 
 void FormulaChanges::places() {
-  another_order(target_.id);
-  dealt_out();
-  sums_together();
+  if (enters(-1)) {
+    another_order(target_.id);
+    dealt_out();
+    sums_together();
+  }
   for (std::size_t id = needed_.size(); id-- > 0 && going_;) {
-    if (!needed_[id]) continue;
+    if (!needed_[id] || !enters(static_cast<int>(id))) continue;
     const auto node_id = static_cast<int>(id);
     const Node& node = graph_.node(node_id);
     if (given(node_id)) {

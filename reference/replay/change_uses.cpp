@@ -48,15 +48,16 @@ void FormulaChanges::one_use_each() {
   list_uses();
   in_one_use_ = true;
   const std::vector<int> at_hand = numbers_at_hand();
-  leaves_exchanged(at_hand);
+  if (enters(-1)) leaves_exchanged(at_hand);
   for (std::size_t id = needed_.size(); id-- > 0 && going_;) {
     const auto node = static_cast<int>(id);
-    if (!needed_[id] || uses_[id].empty() || graph_.node(node).primitive == Primitive::indicator) continue;
+    if (!needed_[id] || uses_[id].empty() || graph_.node(node).primitive == Primitive::indicator || !enters(node))
+      continue;
     change(node);
     if (!given(node) && !graph_.node(node).args.empty()) functions_exchanged(node);
   }
   for (const int id : at_hand)
-    if (going_ && needed_[static_cast<std::size_t>(id)] && !uses_[static_cast<std::size_t>(id)].empty())
+    if (needed_[static_cast<std::size_t>(id)] && !uses_[static_cast<std::size_t>(id)].empty() && enters(id))
       put_between(id);
   in_one_use_ = false;
 }

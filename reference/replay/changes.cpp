@@ -52,14 +52,14 @@ FormulaChanges::FormulaChanges(const Graph& graph, const std::vector<std::pair<E
 void FormulaChanges::run() {
   // The last nodes first: of two changes that give the same, the nearer one is the simpler to say.
   for (std::size_t id = needed_.size(); id-- > 0 && going_;)
-    if (needed_[id]) change(static_cast<int>(id));
-  if (going_) shares_together();
-  if (going_) whole_factors();
+    if (needed_[id] && enters(static_cast<int>(id))) change(static_cast<int>(id));
+  if (enters(-1)) shares_together();
+  if (enters(-1)) whole_factors();
   afresh();
   for (std::size_t id = needed_.size(); id-- > 0 && going_;)
-    if (needed_[id]) narrow(static_cast<int>(id));
-  if (going_) narrow_saved();
-  if (going_) narrow_operands();
+    if (needed_[id] && enters(static_cast<int>(id))) narrow(static_cast<int>(id));
+  if (enters(-1)) narrow_saved();
+  if (enters(-1)) narrow_operands();
 }
 
 void FormulaChanges::run_further() {
@@ -69,11 +69,11 @@ void FormulaChanges::run_further() {
   afresh();
   if (going_) systematic();
   afresh();
-  if (going_) short_expressions(numbers_at_hand());
+  if (enters(-1)) short_expressions(numbers_at_hand());
   afresh();
   if (going_) one_use_each();
   afresh();
-  if (going_) numbers();
+  if (enters(-1)) numbers();
 }
 
 void FormulaChanges::afresh() {
@@ -117,7 +117,9 @@ void FormulaChanges::all_with(std::vector<std::pair<int, Values>> others, const 
     left_ -= cost_;
   else  // of so many changes, those near the target cost little
     left_ -= graph_.node(target_.id).shape.count() + followed_cost();
-  going_ = see_(change, changed);
+  Change placed = change;
+  placed.site = site_;
+  going_ = see_(placed, changed);
 }
 
 void FormulaChanges::change(int id) {

@@ -34,6 +34,7 @@ struct Change {
   std::optional<FoundNumber> number = {};
   std::optional<std::pair<double, double>> edge = {};  ///< between which numbers a condition changes sides
   bool approximates = false;                           ///< a function, by one of fewer digits
+  int site = -1;                                       ///< the node at which the walk found it; -1: of the whole
 };
 
 /// A change that was named before, as of other data: in a walk it is of interest alone.
@@ -41,6 +42,8 @@ struct OneChange {
   std::string words;
   std::set<double> extents = {};  ///< numbers of the words that are others at other extents
   bool found_anew = false;        ///< a number is solved for again, and has to come out as in the words
+  static constexpr int kAnywhere = -2;
+  int site = kAnywhere;  ///< Change::site: the walk looks nowhere else
   std::optional<FoundNumber> number = {};
   std::optional<std::pair<double, double>> edge = {};
 };

@@ -64,6 +64,13 @@ class FormulaChanges {
     return only_ == nullptr || same_change(words, *only_, in_one_use_ ? Match::beginning : Match::all);
   }
 
+  /// Whether the walk looks at the changes of a node, or (-1) of the whole: where one change is of interest, at its
+  /// site alone.
+  bool enters(int site) {
+    site_ = site;
+    return going_ && (only_ == nullptr || only_->site == OneChange::kAnywhere || only_->site == site);
+  }
+
   template <class F>
   Values map(const Values& from, F f) {
     Values out = from;
@@ -395,6 +402,7 @@ class FormulaChanges {
   std::set<double> counts_;                                        ///< of the means
   std::vector<char> needed_;
   bool going_ = true;
+  int site_ = -1;                       ///< where the walk is
   bool in_one_use_ = false;             ///< changes are tried in one use of a node at a time
   std::vector<std::vector<Use>> uses_;  ///< by node
 };
