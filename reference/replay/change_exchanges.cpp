@@ -109,6 +109,13 @@ constexpr Function kBetween[] = {
     {"log(v)", [](double v) { return std::log(v); }},
     {"ones", [](double) { return 1.0; }},
     {"v clipped at -1 and 1", [](double v) { return clipped(v, -1, 1); }},
+    {"v cut to a whole number", [](double v) { return std::trunc(v); }},
+    {"v rounded to a whole number", [](double v) { return std::nearbyint(v); }},
+    {"v rounded down to a whole number", [](double v) { return std::floor(v); }},
+    {"15 tanh(v/15), a soft cap,", [](double v) { return 15 * std::tanh(v / 15); }},
+    {"30 tanh(v/30), a soft cap,", [](double v) { return 30 * std::tanh(v / 30); }},
+    {"50 tanh(v/50), a soft cap,", [](double v) { return 50 * std::tanh(v / 50); }},
+    {"0 where |v| < 1e-4, flushed,", [](double v) { return std::fabs(v) < 1e-4 ? 0 : v; }},
 };
 
 /// Bits of choice among the changes of a kind, about.
@@ -246,6 +253,15 @@ void FormulaChanges::leaves_exchanged(const std::vector<int>& at_hand) {
   }
 }
 
+void FormulaChanges::taken_for(int id, const std::vector<int>& at_hand) {
+  if (given(id)) return;  // leaves_exchanged() has it
+  const Shape& shape = graph_.node(id).shape;
+  for (const int other : at_hand)
+    if (going_ && other != id && graph_.node(other).shape == shape)
+      with(id, values(other),
+           chosen(fmt::format("with {} for {}: another number in its place", text(other), text(id)), kOfOperands));
+}
+
 void FormulaChanges::joined(int id, const std::vector<int>& at_hand) {
   struct Way {
     Primitive primitive;
@@ -377,6 +393,8 @@ void FormulaChanges::systematic() {
     if (!moves_nothing(graph_.node(id).primitive) && enters(id)) operands_exchanged(id, at_hand);
   for (const int id : at_hand)
     if (needed_[static_cast<std::size_t>(id)] && enters(id)) joined(id, at_hand);
+  for (const int id : at_hand)
+    if (needed_[static_cast<std::size_t>(id)] && enters(id)) taken_for(id, at_hand);
 }
 
 }  // namespace ampcheck::reference

@@ -119,8 +119,9 @@ struct Known {
 };
 
 std::vector<Known> multipliers(const std::vector<std::pair<double, std::string>>& known) {
-  std::vector<Known> out{{1, ""},        {-1, "-1"}, {2, "2"},      {-2, "-2"}, {0.5, "1/2"},
-                         {-0.5, "-1/2"}, {4, "4"},   {0.25, "1/4"}, {3, "3"},   {1.0 / 3, "1/3"}};
+  std::vector<Known> out{{1, ""},        {-1, "-1"},     {2, "2"},        {-2, "-2"}, {0.5, "1/2"},
+                         {-0.5, "-1/2"}, {4, "4"},       {0.25, "1/4"},   {3, "3"},   {1e-4, "1e-4"},
+                         {1e-3, "1e-3"}, {1e-2, "1e-2"}, {1.0 / 3, "1/3"}};
   for (const auto& [value, words] : known)
     if (std::ranges::none_of(out, [v = value](const Known& other) { return other.value == v; }))
       out.push_back({value, words});
@@ -142,23 +143,10 @@ class Expressions {
 
   template <class Say>
   bool products(const Place& place, Say say) const {
-    for (const Spread& b : numbers_)
-      for (const Function& f : kFunctionsOfOne) {
-        const std::string what =
-            std::string_view(f.text) == "v" ? b.text : fmt::format("{} for v of {}", f.text, b.text);
-        Samples of_b{};
-        for (std::size_t s = 0; s < at_.size(); ++s) of_b[s] = f.of(b.values[at_[s]]);
-        if (!product(
-                place, of_b, what, nullptr, [&](std::size_t i) { return f.of(b.values[i]); }, say))
-          return false;
-        for (const Spread& a : numbers_) {
-          Samples both = of_b;
-          for (std::size_t s = 0; s < at_.size(); ++s) both[s] *= a.values[at_[s]];
-          if (!product(
-                  place, both, what, &a, [&](std::size_t i) { return a.values[i] * f.of(b.values[i]); }, say))
-            return false;
-        }
-      }
+    for (const bool alone : {true, false})  // the shortest first
+      for (const Spread& b : numbers_)
+        for (const Function& f : kFunctionsOfOne)
+          if (!(alone ? function(place, b, f, say) : function_times(place, b, f, say))) return false;
     return true;
   }
 
@@ -185,6 +173,36 @@ class Expressions {
   bool fits(const Place& place, Of of) const {
     return all_ ||
            std::ranges::all_of(at_, [&](std::size_t i) { return std::fabs(of(i) - place.due[i]) <= written_.room(i); });
+  }
+
+  static std::string words(const Spread& b, const Function& f) {
+    return std::string_view(f.text) == "v" ? b.text : fmt::format("{} for v of {}", f.text, b.text);
+  }
+
+  Samples at_samples(const Spread& b, const Function& f) const {
+    Samples out{};
+    for (std::size_t s = 0; s < at_.size(); ++s) out[s] = f.of(b.values[at_[s]]);
+    return out;
+  }
+
+  template <class Say>
+  bool function(const Place& place, const Spread& b, const Function& f, Say say) const {
+    const auto of = [&](std::size_t i) { return f.of(b.values[i]); };
+    return product(place, at_samples(b, f), words(b, f), nullptr, of, say);
+  }
+
+  template <class Say>
+  bool function_times(const Place& place, const Spread& b, const Function& f, Say say) const {
+    const Samples of_b = at_samples(b, f);
+    const std::string what = words(b, f);
+    for (const Spread& a : numbers_) {
+      Samples both = of_b;
+      for (std::size_t s = 0; s < at_.size(); ++s) both[s] *= a.values[at_[s]];
+      if (!product(
+              place, both, what, &a, [&](std::size_t i) { return a.values[i] * f.of(b.values[i]); }, say))
+        return false;
+    }
+    return true;
   }
 
   /// With each factor that has a name; none where the samples ask for different ones.
@@ -230,7 +248,7 @@ std::vector<FormulaChanges::Place> FormulaChanges::places_of_expressions() {
 }
 
 std::vector<FormulaChanges::Spread> FormulaChanges::numbers_of_expressions(const std::vector<int>& at_hand) {
-  constexpr std::size_t kMostNumbers = 64;
+  constexpr std::size_t kMostNumbers = 80;
   const Shape& shape = graph_.node(target_.id).shape;
   std::vector<Spread> out;
   const auto add = [&](std::string text, Values of) {
@@ -240,15 +258,40 @@ std::vector<FormulaChanges::Spread> FormulaChanges::numbers_of_expressions(const
   std::size_t leaves = 0;
   for (const bool leaf : {true, false}) {
     for (const int id : at_hand)
-      if (const Node& node = graph_.node(id); given(id) == leaf && repeats_to(node.shape, shape))
+      if (const Node& node = graph_.node(id); given(id) != leaf)
+        continue;
+      else if (node.shape.count() == shape.count())
+        add(text(id), values(id));
+      else if (repeats_to(node.shape, shape))
         add(text(id), repeated_to(shape, node.shape, values(id)));
     if (leaf) leaves = out.size();
+  }
+  // A vector that is laid along another axis, or along all numbers in turn.
+  for (const int id : at_hand) {
+    const Values& own = values(id);
+    if (!given(id) || own.size() < 2 || own.size() >= written_->got.size()) continue;
+    Values turns(written_->got.size());
+    for (std::size_t i = 0; i < turns.size(); ++i) turns[i] = own[i % own.size()];
+    add(text(id) + " repeated in turn", std::move(turns));
+    for (int axis = 0; axis < shape.rank; ++axis) {
+      const Axis a = split(shape, axis);
+      Values along(written_->got.size());
+      for (std::size_t i = 0; i < along.size(); ++i)
+        along[i] = own[i / static_cast<std::size_t>(a.inner) % static_cast<std::size_t>(a.n) % own.size()];
+      add(fmt::format("{} laid along axis {}", text(id), axis), std::move(along));
+    }
   }
   for (int axis = 0; axis < shape.rank; ++axis)
     if (shape[axis] > 2) {
       add(fmt::format("the place along axis {}, from 1 on,", axis), ramp(shape, axis, false));
       add(fmt::format("the places left along axis {}", axis), ramp(shape, axis, true));
     }
+  const std::size_t plain = std::min(out.size(), at_hand.size());
+  for (std::size_t a = 0; a < plain; ++a) {
+    Values square = out[a].values;
+    for (double& v : square) v *= v;
+    add(fmt::format("{}^2", out[a].text), std::move(square));
+  }
   // A gradient is a cotangent times something, which is a third number beside two others.
   const std::size_t singles = out.size();
   for (std::size_t a = 0; a < leaves; ++a)

@@ -3,11 +3,18 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <set>
 
 #include "reference/replay/formula_changes.h"
 #include "reference/replay/value_slips.h"
 
 namespace ampcheck::reference {
+
+namespace {
+
+constexpr double kOfLayouts = 6;  ///< bits of choice, about
+
+}  // namespace
 
 void FormulaChanges::leaf(int id) {
   const Node& node = graph_.node(id);
@@ -62,7 +69,83 @@ void FormulaChanges::leaf(int id) {
   with(id, Values(from.size(), 1.0), Change{.words = "with ones for " + what, .leaf = node.name, .nonlinear = true});
 }
 
+void FormulaChanges::other_pitches(int id) {
+  const Node& node = graph_.node(id);
+  const int rank = node.shape.rank;
+  if (rank < 2) return;
+  const std::int64_t columns = node.shape.last(), all = node.shape.count();
+  std::set<std::int64_t> pitches{columns - 1, columns + 1};
+  for (const std::int64_t vector : {4, 8, 16, 32, 64, 128}) pitches.insert((columns + vector - 1) / vector * vector);
+  for (const int leaf : given_) {
+    const Shape& other = graph_.node(leaf).shape;
+    for (int axis = 0; axis < other.rank; ++axis) pitches.insert(other[axis]);
+  }
+  const Values& from = values(id);
+  for (const std::int64_t pitch : pitches) {
+    if (pitch == columns || pitch < 1) continue;
+    Values out(from.size(), 0.0);
+    for (std::int64_t i = 0; i < all; ++i)
+      if (const std::int64_t at = i / columns * pitch + i % columns; at < all)
+        out[static_cast<std::size_t>(i)] = from[static_cast<std::size_t>(at)];
+    with(id, std::move(out),
+         chosen(fmt::format("with {} read as if its rows were {} numbers apart, not {}: another pitch, a stride",
+                            text(id), pitch, columns),
+                kOfLayouts));
+  }
+}
+
+void FormulaChanges::axes_in_turn(int id) {
+  const Node& node = graph_.node(id);
+  const int rank = node.shape.rank;
+  const Values& from = values(id);
+  for (int first = 0; first + 2 < rank; ++first)
+    for (const int by : {1, 2}) {
+      Shape stored = node.shape;
+      int axes[3] = {};
+      for (int k = 0; k < 3; ++k) {
+        axes[k] = first + (k + by) % 3;
+        stored[first + k] = node.shape[axes[k]];
+      }
+      const Shape own = row_major_strides(stored);
+      Shape strides = own;
+      for (int k = 0; k < 3; ++k) strides[axes[k]] = own[first + k];
+      Values out(from.size());
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        std::int64_t left = static_cast<std::int64_t>(i), at = 0;
+        for (int axis = rank; axis-- > 0; left /= node.shape[axis]) at += left % node.shape[axis] * strides[axis];
+        out[i] = from[static_cast<std::size_t>(at)];
+      }
+      with(id, std::move(out),
+           chosen(fmt::format("with {} read as if its axes lay in memory in the order {}, {}, {}: another layout",
+                              text(id), axes[0], axes[1], axes[2]),
+                  kOfLayouts));
+    }
+}
+
+void FormulaChanges::tiles_transposed(int id) {
+  const Node& node = graph_.node(id);
+  if (node.shape.rank < 2) return;
+  const std::int64_t rows = node.shape.last(1), columns = node.shape.last();
+  const Values& from = values(id);
+  for (const std::int64_t tile : {2, 4, 8, 16, 32}) {
+    if (tile > rows || tile > columns) break;
+    Values out = from;
+    for (std::int64_t i = 0; i < std::ssize(out); ++i) {
+      const std::int64_t column = i % columns, row = i / columns % rows, r = row / tile * tile,
+                         c = column / tile * tile;
+      if (r + tile > rows || c + tile > columns) continue;
+      out[static_cast<std::size_t>(i)] =
+          from[static_cast<std::size_t>(i - row * columns - column + (r + column - c) * columns + c + row - r)];
+    }
+    with(id, std::move(out),
+         chosen(fmt::format("with each tile of {0} x {0} of {1} transposed", tile, text(id)), kOfLayouts));
+  }
+}
+
 void FormulaChanges::other_layouts(int id) {
+  other_pitches(id);
+  axes_in_turn(id);
+  tiles_transposed(id);
   const Node& node = graph_.node(id);
   const Values& from = values(id);
   const int rank = node.shape.rank;

@@ -156,6 +156,52 @@ void FormulaChanges::winner_moved(int id) {
   }
 }
 
+void FormulaChanges::spread_along(int id) {
+  const Node& node = graph_.node(id);
+  const Values from = values(id);
+  for (int axis = 0; axis < node.shape.rank; ++axis) {
+    const Axis a = split(node.shape, axis);
+    if (a.n < 2) continue;
+    Values sum(from.size());
+    for (std::int64_t line = 0; line < a.outer * a.inner; ++line) {
+      const std::int64_t begin = line / a.inner * a.inner * a.n + line % a.inner;
+      double total = 0;
+      for (std::int64_t k = 0; k < a.n; ++k) total += from[static_cast<std::size_t>(begin + k * a.inner)];
+      for (std::int64_t k = 0; k < a.n; ++k) sum[static_cast<std::size_t>(begin + k * a.inner)] = total;
+    }
+    const auto size = static_cast<double>(a.n);
+    with(id, map(sum, [=](double v) { return v / size; }),
+         placed(fmt::format("with the mean along axis {} in the place of each number of {}", axis, text(id))));
+    with(id, std::move(sum),
+         placed(fmt::format("with the sum along axis {} in the place of each number of {}: it is added up", axis,
+                            text(id))));
+  }
+}
+
+void FormulaChanges::function_of_mean(int id) {
+  const Node& node = graph_.node(id);
+  const int below_views = below(node.args[0]);
+  const Node& term = graph_.node(below_views);
+  const bool squares = term.primitive == Primitive::square;
+  const bool function = squares || (term.primitive >= Primitive::exp && term.primitive <= Primitive::rsqrt);
+  const Axis a = split(graph_.node(node.args[0]).shape, node.axis);
+  // Views of all that is added up stand in no order that counts.
+  const bool viewed = below_views != node.args[0] && a.n != term.shape.count();
+  if (!function || viewed || a.n < 2 || graph_.node(term.args[0]).shape.count() != term.shape.count()) return;
+  const auto sum_of = [&](std::size_t i) {
+    const auto at = static_cast<std::int64_t>(i);
+    return static_cast<std::size_t>(at / (a.inner * a.n) * a.inner + at % a.inner);
+  };
+  const Values& from = values(term.args[0]);
+  Values mean(values(id).size(), 0.0), wide(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) mean[sum_of(i)] += from[i] / static_cast<double>(a.n);
+  for (std::size_t i = 0; i < wide.size(); ++i) wide[i] = mean[sum_of(i)];
+  Values of_means = evaluator_.value_if_argument(below_views, 0, std::move(wide));
+  with(id, evaluator_.value_if({{below_views, std::move(of_means)}}, {target_.graph, id}),
+       placed(fmt::format("with {} of the mean of {} for the mean of it: in the other order",
+                          squares ? "the square" : name(term.primitive), text(term.args[0]))));
+}
+
 void FormulaChanges::another_reduction(int id) {
   const Node& node = graph_.node(id);
   const Shape& shape = graph_.node(node.args[0]).shape;
@@ -314,11 +360,15 @@ void FormulaChanges::places_of_leaf(int id) {
   another_order(id);
   stale_tiles(id);
   repeated(id);
+  spread_along(id);
 }
 
 void FormulaChanges::places() {
   if (enters(-1)) {
     another_order(target_.id);
+    spread_along(target_.id);
+    tiles_transposed(target_.id);
+    axes_in_turn(target_.id);
     dealt_out();
     sums_together();
   }
@@ -343,6 +393,7 @@ void FormulaChanges::places() {
     if (node.primitive == Primitive::put_add) ends_left_out(node.args[0]);
     if (reduces) another_reduction(node_id);
     if (sum) means_of_blocks(node_id);
+    if (sum) function_of_mean(node_id);
     if (node.primitive == Primitive::cumsum) moving_sums(node_id);
   }
 }

@@ -164,6 +164,10 @@ class FormulaChanges {
   void leaf(int id);
   /// Read with two axes exchanged, or less its own mean.
   void other_layouts(int id);
+  /// Read with rows that lie otherwise in memory: another pitch, three axes in turn, tiles transposed.
+  void other_pitches(int id);
+  void axes_in_turn(int id);
+  void tiles_transposed(int id);
 
   /// A mask left out, or one column too wide or too narrow.
   void mask_change(int id, const Node& node);
@@ -232,6 +236,9 @@ class FormulaChanges {
 
   /// Another number at hand for an input, wherever it is used; two inputs exchanged.
   void leaves_exchanged(const std::vector<int>& at_hand);
+
+  /// Another number at hand wherever an intermediate is used.
+  void taken_for(int id, const std::vector<int>& at_hand);
 
   /// A number multiplied by, divided by, or added to another one at hand.
   void joined(int id, const std::vector<int>& at_hand);
@@ -326,6 +333,11 @@ class FormulaChanges {
 
   /// The mark of a maximum at another place.
   void winner_moved(int id);
+
+  /// The sum or mean along an axis in the place of each number.
+  void spread_along(int id);
+  /// The function of a mean for the mean of a function.
+  void function_of_mean(int id);
 
   /// The mean, minimum or norm for a sum or maximum.
   void another_reduction(int id);
