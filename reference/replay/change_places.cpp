@@ -363,6 +363,20 @@ void FormulaChanges::places_of_leaf(int id) {
   spread_along(id);
 }
 
+void FormulaChanges::places_of_sums(int id) {
+  const Node& node = graph_.node(id);
+  const bool sum = node.primitive == Primitive::sum;
+  if (!sum && node.primitive != Primitive::max) return;
+  if (node.shape.count() > 1 && id != target_.id) another_order(id);
+  shared_by_rows(id);
+  terms_left_out(id);
+  another_reduction(id);
+  if (!sum) return;
+  padded_terms(id);
+  means_of_blocks(id);
+  function_of_mean(id);
+}
+
 void FormulaChanges::places() {
   if (enters(-1)) {
     another_order(target_.id);
@@ -380,20 +394,13 @@ void FormulaChanges::places() {
       places_of_leaf(node_id);
       continue;
     }
-    const bool sum = node.primitive == Primitive::sum, reduces = sum || node.primitive == Primitive::max;
+    places_of_sums(node_id);
     if (node.primitive == Primitive::stored && node.shape.count() > 1) another_order(node_id);
-    if (reduces && node.shape.count() > 1 && node_id != target_.id) another_order(node_id);
-    shared_by_rows(node_id);
     if (node.primitive == Primitive::less || node.primitive == Primitive::less_equal) edge_moved(node_id);
-    if (reduces) terms_left_out(node_id);
-    if (sum) padded_terms(node_id);
     if (node.primitive == Primitive::matmul) products_left_out(node_id);
     if (node.primitive == Primitive::sqrt || node.primitive == Primitive::rsqrt) other_norm(node_id);
     if (node.primitive == Primitive::first_max) winner_moved(node_id);
     if (node.primitive == Primitive::put_add) ends_left_out(node.args[0]);
-    if (reduces) another_reduction(node_id);
-    if (sum) means_of_blocks(node_id);
-    if (sum) function_of_mean(node_id);
     if (node.primitive == Primitive::cumsum) moving_sums(node_id);
   }
 }

@@ -321,6 +321,7 @@ class FormulaChanges {
 
   void places();
   void places_of_leaf(int id);
+  void places_of_sums(int id);
 
   /// Lanes, halves, neighbours exchanged.
   void another_order(int id);
