@@ -7,7 +7,7 @@ import ampcheck
 import pytest
 import torch
 from ampcheck._definition_problem import _write_safetensors
-from ampcheck.verify import main
+from ampcheck.verify import main_here as main
 
 RMS_NORM = {
     "name": "rms_norm_d24", "op_type": "rmsnorm",

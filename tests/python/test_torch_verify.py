@@ -5,7 +5,7 @@ import json
 import os
 
 import pytest
-from ampcheck.verify import main
+from ampcheck.verify import main_here as main
 
 PROBLEM = """
 import torch, torch.nn as nn

@@ -9,11 +9,12 @@ import json
 import os
 import random
 import secrets
+import shlex
 import sys
 import time
 from typing import Any
 
-from . import _check, _sandbox
+from . import _check, _child
 from ._core import EnvironmentError, UsageError
 from ._describe import Plan
 from ._replaced import Functions, ReplacedError, words
@@ -61,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
                         help="constant axes of a definition that may vary: N,K or all")
     parser.add_argument("--sandbox", action="store_true", help="in a process without network, that reads the files of the "
                         "problem and of Python alone (Landlock and seccomp; Linux)")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="after which a solution that hangs is wrong, and a judge "
+                        "that is not done has no verdict (100 s more than the budget)")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
     parser.add_argument("--sandboxed", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--jobs", type=int, default=1, help="cases at a time (1, so that the calls of the "
                         "solution come in the same order each time; 0: one for each core)")
@@ -283,11 +287,17 @@ def result_of(reports: list[Report], seed: int, seconds: float) -> dict[str, Any
             "formula": report.formula, "notes": report.notes}
 
 
-def failed_at_once(error: Exception, seed: int, seconds: float, kind: str = "CRASH", code: str = "AC501") -> dict[str, Any]:
+def failed_at_once(error: Exception, seed: int, seconds: float, kind: str = "CRASH", code: str = "AC501",
+                   hint: str = "") -> dict[str, Any]:
     """A solution that raises, or returns something else, at the first call; or that does not return."""
     return {"schema": "ampcheck.verify/1", "verdict": "wrong", "class": kind, "code": code, "cause": str(error),
-            "hint": _HINTS[code], "counterexample": None, "cases": 0, "failed": 0, "elements": 0, "blind": 0,
+            "hint": hint or _HINTS[code], "counterexample": None, "cases": 0, "failed": 0, "elements": 0, "blind": 0,
             "power": None, "reference_ops": None, "seconds": round(seconds, 3), "seed": str(seed), "formula": "", "notes": []}
+
+
+def ended_the_process(how: str, seed: int, seconds: float) -> dict[str, Any]:
+    return failed_at_once(RuntimeError(f"the solution ended the process ({how})"), seed, seconds,
+                          hint="end no process, and read and write no memory but that of the tensors")
 
 
 def not_finished(limit: float, seed: int, seconds: float) -> dict[str, Any]:
@@ -343,6 +353,8 @@ def _verified(args: argparse.Namespace, seed: int) -> tuple[int, dict[str, Any]]
         return 0 if _passed(reports[-1]) else 1 if reports[-1].findings else 4 if not result["elements"] else 5, result
     except ReplacedError as error:
         return 1, failed_at_once(error, seed, time.monotonic() - start, "STRUCTURAL", "AC412")
+    except SystemExit as end:
+        return 1, ended_the_process(f"sys.exit({'' if end.code is None else repr(end.code)})", seed, time.monotonic() - start)
     except UsageError as error:
         return 2, {"error": str(error)}
     except (EnvironmentError, ImportError, OSError) as error:
@@ -377,23 +389,59 @@ def answer(argv: list[str]) -> tuple[int, dict[str, Any]]:
     return _verified_inside(args, args.seed if args.seed is not None else secrets.randbits(63))
 
 
-def main(argv: list[str] | None = None) -> int:
+def _given(argv: list[str] | None) -> argparse.Namespace | int:
+    """The options, or the exit code of who asked for help or gave others."""
     try:
-        args = _parser().parse_args(argv)
+        return _parser().parse_args(argv)
     except SystemExit as end:
         return int(end.code or 0)
-    if args.sandbox:
-        given = [a for a in (sys.argv[2:] if argv is None else argv) if a != "--sandbox"]
-        try:
-            return _sandbox.run(["-m", "ampcheck", "verify", *given, "--sandboxed"], files_of(args))
-        except EnvironmentError as error:
-            print(f"ampcheck: {error}", file=sys.stderr)
-            return 6
-    seed = args.seed if args.seed is not None else secrets.randbits(63)
-    code, result = _verified_inside(args, seed)
+
+
+def _told(args: argparse.Namespace, seed: int, code: int, result: dict[str, Any]) -> int:
+    """Prints a verdict; its exit code."""
     if "error" in result:
         print(f"ampcheck: {result['error']}", file=sys.stderr)
         return code
-    again = f"ampcheck verify {args.problem} {args.solution} --seed {seed}{' --sandbox' if args.sandboxed else ''}"
-    print(json.dumps(result, allow_nan=False) if args.json else text_of(result, again), end="\n" if args.json else "")
+    words = ["ampcheck", "verify", args.problem, args.solution, *_replayed(args), "--seed", str(seed)]
+    print(json.dumps(result, allow_nan=False) if args.json else text_of(result, shlex.join(words)),
+          end="\n" if args.json else "")
     return code
+
+
+def _replayed(args: argparse.Namespace) -> list[str]:
+    """The options that decide which cases there are and what is right."""
+    out = []
+    for name, value, default in (("--regimes", args.regimes, "standard"), ("--rounding", args.rounding, None),
+                                 ("--workload", args.workload, None), ("--free", ",".join(args.free), "")):
+        out += [name, value] if value != default else []
+    out += [word for dtype in args.dtype for word in ("--dtype", dtype)]
+    return out + ["--backward"] * args.backward + ["--sandbox"] * (args.sandbox or args.sandboxed)
+
+
+def main_here(argv: list[str] | None = None) -> int:
+    """`verify` in this process, which the solution may end."""
+    args = _given(argv)
+    if isinstance(args, int):
+        return args
+    seed = args.seed if args.seed is not None else secrets.randbits(63)
+    return _told(args, seed, *_verified_inside(args, seed))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """`verify` in a process of its own."""
+    args = _given(argv)
+    if isinstance(args, int):
+        return args
+    if args.inside is not None:
+        _child.inside(args.inside, lambda seed: _verified_inside(args, seed))
+    given = [a for a in (sys.argv[2:] if argv is None else argv) if a != "--sandbox"]
+    seed = args.seed if args.seed is not None else secrets.randbits(63)
+    seconds = args.timeout if args.timeout is not None else args.budget + 100
+    try:
+        result = _child.ask([*given, *["--sandboxed"] * args.sandbox], files_of(args) if args.sandbox else None, seconds, seed)
+    except EnvironmentError as error:
+        print(f"ampcheck: {error}", file=sys.stderr)
+        return 6
+    except KeyboardInterrupt:
+        return 130
+    return _told(args, seed, int(result.pop("exit_code")), result)
