@@ -16,18 +16,34 @@ from typing import Any
 import numpy as np
 
 from . import _core, _describe
-from ._core import UsageError
+from ._core import EnvironmentError, UsageError
 from ._describe import Plan, Tensor
 from ._examples import guess
 from ._frames import NumpyFrame, frame_of, numpy_dtype
-from ._kernel import Call, Kernel, parameters_of, running
+from ._kernel import Call, Kernel, KernelFailed, parameters_of, running
 from ._options import Contract, Dim, fixed
 from ._program import program
 from ._report import Report
+from ._surroundings import missing_gpu
 
 
 class ExampleError(UsageError):
-    """The function raised at its own examples."""
+    """The function raised at its own examples, or what it returned is no result. `of_solution`: the same in the words of a
+    verdict; `hint`: what to do."""
+
+    def __init__(self, text: str, of_solution: str = "", hint: str = "") -> None:
+        super().__init__(text)
+        self.of_solution = of_solution or text
+        self.hint = hint
+
+
+class LateError(ExampleError):
+    """A result that may be computed when somebody looks at it, and not when the function returns."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"[check] got a {kind} as result '{name}', want a plain tensor",
+                         f"returns a {kind} as '{name}', a subclass of torch.Tensor: it may compute when somebody looks at it, "
+                         "after the time that is measured", "return a plain tensor")
 
 
 @dataclass
@@ -69,6 +85,7 @@ class Request:
     attributes: dict[str, list[float]]
     notes: list[str] = field(default_factory=list)
     renew: Callable[[], Callable[..., Any]] | None = None  # the function anew, with nothing kept from earlier calls
+    plain: bool = False  # results are of the array's own type, no subclass
 
 
 def _arguments(f: Callable[..., Any], inputs: Any, reference: Any) -> tuple[list[tuple[str, Any]], bool]:
@@ -135,15 +152,25 @@ def _outputs(asked: Request, call: Call, examples: list[Any], names: Sequence[st
         with running:
             got = call(examples, [values[0] for values in asked.attributes.values()])
     except Exception as error:
-        raise ExampleError(f"[check] got {type(error).__name__} at the examples: {error}; want inputs that the function "
-                         "takes") from error
+        said = f"[check] got {type(error).__name__} at the examples: {(str(error).strip().splitlines() or [''])[0].removesuffix('.')}"
+        if missing := missing_gpu(error):
+            raise EnvironmentError(f"{said}; want {missing}") from error
+        raise ExampleError(f"{said}; want inputs that the function takes",
+                           f"raises {KernelFailed(error).ampcheck_said}, at inputs that the reference takes",
+                           "call it at the inputs of the problem: it must run there before anything can be compared") from error
     if len(got) != len(names):
-        raise UsageError(f"[outputs] got {len(got)} results of the function and the outputs {', '.join(names)}, "
-                         "want as many: outputs= names those of the formula")
+        raise ExampleError(f"[outputs] got {len(got)} results of the function and the outputs {', '.join(names)}, "
+                           "want as many: outputs= names those of the formula",
+                           f"returns {len(got)} {'result' if len(got) == 1 else 'results'}, where the reference returns "
+                           f"{len(names)}", "return what the reference returns, in its order")
     out = []
     for value, name in zip(got, names):
         if not (hasattr(value, "__dlpack__") or isinstance(value, (np.ndarray, np.generic))):
-            raise UsageError(f"[check] got a {type(value).__name__} as result '{name}', want an array")
+            raise ExampleError(f"[check] got a {type(value).__name__} as result '{name}', want an array",
+                               f"returns a {type(value).__name__} where the reference returns an array ('{name}')",
+                               "return what the reference returns, in its order")
+        if asked.plain and (lazy := asked.frame.subclass(value)):
+            raise LateError(lazy, name)
         dtype = asked.frame.dtype(value)
         if dtype == "fp64" and storage != "fp64":
             asked.notes.append(f"result '{name}' is fp64; it is judged as {storage}")

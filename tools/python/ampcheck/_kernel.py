@@ -13,6 +13,7 @@ from typing import Any
 
 from ._core import UsageError
 from ._frames import Memory
+from ._triton import as_on_a_gpu
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -90,7 +91,8 @@ class Call:
         if self.by_name:
             named.update({name: value for (name, _, _), value in zip(self.slots, values)})
             values = []
-        got = self.f(*values, **named)
+        with as_on_a_gpu:
+            got = self.f(*values, **named)
         return list(got) if isinstance(got, (tuple, list)) else [got]
 
 
@@ -138,7 +140,7 @@ class Kernel:
             tensors = self._taken(inputs)
             arriving = [self._frame.taken(f"d{name}", memory, False) for name, memory in zip(self._outputs, cotangents)]
             wanted = [memory is not None for memory in gradients]
-            with self._frame.quiet(), running:
+            with self._frame.quiet(), running, as_on_a_gpu:
                 got = self._gradients(tensors, wanted, arriving, attributes)
             for gradient, given, name in zip(got, gradients, self._inputs):
                 if given is None:

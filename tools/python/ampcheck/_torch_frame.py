@@ -50,6 +50,10 @@ class TorchFrame:
     def is_bool(self, tensor: torch.Tensor) -> bool:
         return tensor.dtype == torch.bool
 
+    def subclass(self, value: Any) -> str:
+        """The name of a type that is no plain tensor."""
+        return "" if type(value) in (torch.Tensor, torch.nn.Parameter) else type(value).__name__
+
     def all_positive(self, tensor: torch.Tensor) -> bool:
         return tensor.numel() > 0 and bool((tensor > 0).all())
 

@@ -11,6 +11,7 @@ import random
 import secrets
 import shlex
 import sys
+import threading
 import time
 from typing import Any
 
@@ -24,11 +25,27 @@ _HINTS = {
     "AC101": "compute the counterexample by hand: the formula is the reference, the interval is what rounding may do",
     "AC102": "something overflows or divides by zero where the reference does not: subtract the maximum, keep the epsilon",
     "AC103": "a NaN or infinity of the inputs is hidden: maxima and masks must pass it on",
+    "AC104": "forward and backward contradict each other: look for a sign, a factor or a term of the gradient",
+    "AC105": "round sums to nearest, and compute what a row shares (a mean, a denominator) in fp32",
+    "AC106": "forward mode and backward contradict each other: look for a sign, a factor or a term",
+    "AC203": "reorder the products, or subtract the maximum, so that no number on the way overflows or vanishes",
+    "AC204": "give one of the slopes at both sides where the function has a kink",
+    "AC205": "give the slope that the reference gives where the function has a kink",
+    "AC206": "give the slope that the reference gives where the function has a kink",
     "AC301": "keep partial sums in fp32 and round once, when the result is stored",
     "AC302": "keep intermediates in fp32 and round once, when the result is stored",
+    "AC303": "keep subnormal numbers: build without flush to zero",
+    "AC304": "use exact functions in place of fast ones, and keep what is on the way in fp32",
+    "AC305": "convert with rounding to nearest: dropping bits truncates",
     "AC401": "some elements are not written: look at the mask of the last block",
+    "AC402": "write inside of the tensors alone: look at bounds and strides of the stores",
     "AC403": "do not write to the inputs",
     "AC404": "the result depends on what was there before: initialise it, and keep nothing from call to call",
+    "AC405": "carry nothing from one row to the next, and reduce over the right axis",
+    "AC406": "use each tensor's own strides, or make it contiguous first",
+    "AC407": "compute the gradient linearly in what arrives: no clipping, no constant added",
+    "AC408": "add to the gradient that is there, or overwrite it, as the contract says",
+    "AC409": "choose tiles and splits by the length of a row, never by the number of rows",
     "AC410": "keep no result from call to call: neither by shape, nor by address, nor by a part of the data",
     "AC411": "wait for threads and streams before you return",
     "AC412": "compute the result, and leave the functions of Python, torch and numpy as they are",
@@ -114,7 +131,7 @@ def judge(problem: Any, args: argparse.Namespace, seed: int) -> list[Report]:
     examples = small_examples(trace, arguments, draw, problem.reference)
     examples = [x.to(problem.device) if isinstance(x, torch.Tensor) else x for x in examples]
     asked = _check.request(problem.solution, examples, None, problem.reference)
-    asked.renew = problem.renew
+    asked.renew, asked.plain = problem.renew, True
     for (_, at, _), name in zip(asked.slots, problem.names):
         if at is not None:
             asked.tensors[at].name = name
@@ -295,6 +312,19 @@ def failed_at_once(error: Exception, seed: int, seconds: float, kind: str = "CRA
             "power": None, "reference_ops": None, "seconds": round(seconds, 3), "seed": str(seed), "formula": "", "notes": []}
 
 
+def not_run(error: _check.ExampleError, seed: int, seconds: float, kind: str = "CRASH", code: str = "AC501") -> dict[str, Any]:
+    return failed_at_once(RuntimeError(f"the solution {error.of_solution}"), seed, seconds, kind, code, error.hint)
+
+
+def _left_running(known: set[int | None]) -> list[str]:
+    """Threads of Python that the solution started and that are still there."""
+    left = [t for t in threading.enumerate() if t.ident not in known and type(t).__name__ != "_DummyThread"]
+    if not left:
+        return []
+    return [f"the solution leaves {'a thread' if len(left) == 1 else f'{len(left)} threads'} running when it returns: what "
+            "they do later is not judged, and no timer counts it"]
+
+
 def ended_the_process(how: str, seed: int, seconds: float) -> dict[str, Any]:
     return failed_at_once(RuntimeError(f"the solution ended the process ({how})"), seed, seconds,
                           hint="end no process, and read and write no memory but that of the tensors")
@@ -335,7 +365,7 @@ def text_of(result: dict[str, Any], again: str) -> str:
 
 def _verified(args: argparse.Namespace, seed: int) -> tuple[int, dict[str, Any]]:
     """Exit code and result; where nothing could be judged, `error` alone."""
-    start = time.monotonic()
+    start, threads = time.monotonic(), {thread.ident for thread in threading.enumerate()}
     try:
         from ._problems import read
 
@@ -343,14 +373,22 @@ def _verified(args: argparse.Namespace, seed: int) -> tuple[int, dict[str, Any]]
             problem = read(args.problem, args.solution, seed, args.workload, args.free)
             functions = Functions()
             reports = judge(problem, args, seed)
+        except _check.LateError as error:
+            return 1, not_run(error, seed, time.monotonic() - start, "STRUCTURAL", "AC411")
         except _check.ExampleError as error:
-            return 1, failed_at_once(error, seed, time.monotonic() - start)
+            return 1, not_run(error, seed, time.monotonic() - start)
         if (replaced := functions.restored()) and not reports[-1].findings:
             raise ReplacedError(words(replaced, "when it is called"))
         result = result_of(reports, seed, time.monotonic() - start)
+        result["notes"] = [*result["notes"], *_left_running(threads)]
         if args.sandboxed:
             result["notes"] = [*result["notes"], "in a sandbox: no network, and no files but those of the problem"]
-        return 0 if _passed(reports[-1]) else 1 if reports[-1].findings else 4 if not result["elements"] else 5, result
+        code = 0 if _passed(reports[-1]) else 1 if reports[-1].findings else 4 if not result["elements"] else 5
+        skipped = sum(report.totals["skipped"] for report in reports)
+        if code == 5 and skipped:
+            result["notes"] = [*result["notes"], f"{_cases(skipped)} not judged: the budget of {args.budget:g} s ended first; "
+                               "--budget gives more"]
+        return code, result
     except ReplacedError as error:
         return 1, failed_at_once(error, seed, time.monotonic() - start, "STRUCTURAL", "AC412")
     except SystemExit as end:
