@@ -188,6 +188,33 @@ def test_a_solution_that_cannot_be_read(folder, capsys):
     assert code == 2 and "[free] got 'batch', want all, or constant axes: hidden" in said
 
 
+def test_what_is_too_large_or_needs_a_gpu_is_said(folder, capsys):
+    large = json.loads(json.dumps(GEMM))
+    large["axes"]["N"]["value"], large["axes"]["K"]["value"] = 24576, 3072
+    problem = folder.put("definition.json", large)
+    solution = folder.solution(GEMM, "def run(A, B):\n    return A @ B.T\n")
+    code, said = judged(capsys, problem, solution)
+    assert code == 2 and "'B' of 75,497,472 elements" in said and "--free N,K" in said, said
+    for language in ("cutile", "cute_dsl"):
+        problem = folder.put("definition.json", GEMM)
+        code, said = judged(capsys, problem, folder.solution(GEMM, "import cuda.tile\n", languages=[language]))
+        assert code == 6 and f"a solution in {language}, which a GPU runs" in said, said
+    ragged = {**GEMM, "constraints": ["M == indptr[-1].item()"]}
+    code, said = judged(capsys, folder.put("definition.json", ragged), solution)
+    assert code == 2 and "extents that the data decides" in said, said
+
+
+def test_power_is_known_where_constant_axes_are_long(folder, capsys):
+    """No case is small there: some of the smallest are looked at."""
+    long = json.loads(json.dumps(RMS_NORM))
+    long["axes"]["hidden"]["value"] = 8192
+    folder.put("workload.jsonl", json.dumps(WORKLOAD))
+    problem = folder.put("definition.json", long)
+    code, result = judged(capsys, problem, folder.solution(RMS_NORM, EXACT))
+    assert code == 0 and 0 < result["power"]["cases"] <= 8, result
+    assert result["power"]["changes"] > 20 and result["power"]["found"] > 0.6 * result["power"]["changes"], result["power"]
+
+
 def test_free_axes_vary(folder, capsys):
     problem = folder.put("definition.json", GEMM)
     only_12 = folder.solution(GEMM, "def run(A, B):\n    return A @ B[:12].T\n")

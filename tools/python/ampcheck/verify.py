@@ -28,6 +28,7 @@ _HINTS = {
     "AC104": "forward and backward contradict each other: look for a sign, a factor or a term of the gradient",
     "AC105": "round sums to nearest, and compute what a row shares (a mean, a denominator) in fp32",
     "AC106": "forward mode and backward contradict each other: look for a sign, a factor or a term",
+    "AC201": "scale, subtract the maximum or compute wider, so that what is on the way stays inside its type",
     "AC203": "reorder the products, or subtract the maximum, so that no number on the way overflows or vanishes",
     "AC204": "give one of the slopes at both sides where the function has a kink",
     "AC205": "give the slope that the reference gives where the function has a kink",
