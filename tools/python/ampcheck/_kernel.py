@@ -16,6 +16,7 @@ from ._frames import Memory
 from ._triton import as_on_a_gpu
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_STANDARD = (os.path.dirname(os.__file__) + os.sep, "<frozen")  # Python's own library
 
 
 class Watch:
@@ -48,7 +49,7 @@ class KernelFailed(Exception):
     def __init__(self, error: BaseException) -> None:
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_HERE)]
-        own = [f for f in frames if "site-packages" not in f.filename] or frames
+        own = [f for f in frames if "site-packages" not in f.filename and not f.filename.startswith(_STANDARD)] or frames
         if own:
             said += f" ({os.path.basename(own[-1].filename)}:{own[-1].lineno})"
         self.ampcheck_said = " ".join(said.split())

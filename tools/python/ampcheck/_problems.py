@@ -128,7 +128,9 @@ def kernelbench(problem: str, solution: str, seed: int) -> Problem:
         module = kind(*init())
         return module.eval()
 
-    model = made(member(theirs, problem, "Model"))
+    if not hasattr(theirs, "Model"):
+        raise UsageError(f"[verify] got '{problem}' without Model, want a KernelBench file (Model, get_inputs), or FILE:FUNCTION")
+    model = made(theirs.Model)
 
     def made_of(module: ModuleType) -> torch.nn.Module:
         return made(member(module, solution, "ModelNew" if hasattr(module, "ModelNew") else "Model"))

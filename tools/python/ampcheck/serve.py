@@ -139,6 +139,7 @@ def main(argv: list[str] | None = None) -> int:
     except ImportError as error:
         print(f"ampcheck: {error}", file=sys.stderr)
         return 6
+    sys.stdin.reconfigure(errors="replace")  # type: ignore[union-attr]  # such a line is no JSON, and the next one may be
     for number, line in enumerate(sys.stdin, 1):
         if not line.strip():
             continue

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import io
 import json
 import os
 import random
@@ -403,9 +405,9 @@ def _verified(args: argparse.Namespace, seed: int) -> tuple[int, dict[str, Any]]
 def _verified_inside(args: argparse.Namespace, seed: int) -> tuple[int, dict[str, Any]]:
     """The same, and says what a sandbox refused."""
     code, result = _verified(args, seed)
-    if args.sandboxed and "[Errno 13]" in result.get("cause", ""):
-        result["hint"] = ("the sandbox refuses all files but those of the problem, and every socket: compute from the inputs "
-                          "alone")
+    if args.sandboxed and any(f"[Errno {number}]" in result.get("cause", "") for number in (1, 13)):
+        result["hint"] = ("the sandbox refuses all files but those of the problem, every socket, and signals to other "
+                          "processes: compute from the inputs alone")
     return code, result
 
 
@@ -421,10 +423,12 @@ def warm() -> None:
 
 def answer(argv: list[str]) -> tuple[int, dict[str, Any]]:
     """The same for who asks by lines (`ampcheck serve`)."""
+    said = io.StringIO()
     try:
-        args = _parser().parse_args(argv)
+        with contextlib.redirect_stderr(said):
+            args = _parser().parse_args(argv)
     except SystemExit:
-        return 2, {"error": "got options that `verify` does not take, want those of its --help"}
+        return 2, {"error": said.getvalue().strip().splitlines()[-1].removeprefix("ampcheck verify: error: ")}
     return _verified_inside(args, args.seed if args.seed is not None else secrets.randbits(63))
 
 
