@@ -20,6 +20,8 @@ from typing import Any
 from . import _check, _child
 from ._core import EnvironmentError, UsageError
 from ._describe import Plan
+from ._long import long_cases
+from ._options import Dim
 from ._replaced import Functions, ReplacedError, words
 from ._report import Finding, Report
 
@@ -156,10 +158,27 @@ def judge(problem: Any, args: argparse.Namespace, seed: int) -> list[Report]:
     _excuse(reports[0], plan, asked, problem.reference, same_bits=args.rounding != "mathematics")
     if not reports[0].findings:
         _look_for_torch(reports[0], asked, problem)
+    for case in [] if reports[0].findings else _long_cases(plan, reports[0], draw):
+        if sum(report.seconds for report in reports) > args.budget:
+            asked.notes.append(f"'{case}' is not judged: the budget ended first")
+            break
+        try:
+            reports.append(_check.run_plan(plan, asked, dataclasses.replace(wanted, cases=[case])))
+        except UsageError:
+            continue  # extents that belong together
+        _excuse(reports[-1], plan, asked, problem.reference, same_bits=args.rounding != "mathematics")
+        if reports[-1].findings:
+            return reports
     if problem.real is not None and not reports[0].findings:
         asked.notes.append("one case is the workload's own tensors")
         reports.append(_check.run_plan(plan, asked, dataclasses.replace(wanted, inputs=problem.real, regimes="standard")))
     return reports
+
+
+def _long_cases(plan: Plan, report: Report, draw: random.Random) -> list[str]:
+    limits = {symbol: plan.limits.get(symbol) or plan.soft.get(symbol) or Dim() for symbol in plan.extents}
+    names = [case["case"] for case in json.loads(report.to_json())["cases"]]
+    return [] if report.totals["skipped"] else long_cases(plan, limits, names, draw)
 
 
 def _limit_batches(trace: Any, images: list[Any], most: int) -> None:
@@ -297,10 +316,10 @@ def result_of(reports: list[Report], seed: int, seconds: float) -> dict[str, Any
     first = report.findings[0] if report.findings else None
     totals = {key: sum(one.totals[key] for one in reports) for key in report.totals}
     judged = totals["passed"] + totals["failed"] > 0
-    return {"schema": "ampcheck.verify/1", "verdict": "wrong" if first else "right" if _passed(report) else "incomplete",
+    return {"schema": "ampcheck.verify/1", "verdict": "wrong" if first else "right" if all(map(_passed, reports)) else "incomplete",
             "class": first.verdict if first else "ROUNDING" if judged else "SKIPPED", "code": first.code if first else "",
             "cause": (first.cause or first.note) if first else "", "hint": _HINTS.get(first.code, "") if first else "",
-            "counterexample": counterexample(report), "cases": totals["cases"], "failed": totals["failed"] - reports[0].excused,
+            "counterexample": counterexample(report), "cases": totals["cases"], "failed": totals["failed"] - sum(report.excused for report in reports),
             "elements": totals["elements"], "blind": totals["blind"], "power": _power(reports[0]),
             "reference_ops": reports[0].reference_ops,
             "seconds": round(seconds, 3), "seed": str(seed),
@@ -386,7 +405,7 @@ def _verified(args: argparse.Namespace, seed: int) -> tuple[int, dict[str, Any]]
         result["notes"] = [*result["notes"], *_left_running(threads)]
         if args.sandboxed:
             result["notes"] = [*result["notes"], "in a sandbox: no network, and no files but those of the problem"]
-        code = 0 if _passed(reports[-1]) else 1 if reports[-1].findings else 4 if not result["elements"] else 5
+        code = 0 if all(map(_passed, reports)) else 1 if reports[-1].findings else 4 if not result["elements"] else 5
         skipped = sum(report.totals["skipped"] for report in reports)
         if code == 5 and skipped:
             result["notes"] = [*result["notes"], f"{_cases(skipped)} not judged: the budget of {args.budget:g} s ended first; "
