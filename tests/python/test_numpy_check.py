@@ -354,3 +354,22 @@ def test_neither_numpy_nor_torch_is_imported_before_it_is_used():
 def test_a_name_that_is_not_there():
     with pytest.raises(AttributeError, match="no attribute 'chek'"):
         _ = ampcheck.chek
+
+
+def test_a_result_that_is_written_after_the_return_is_a_finding():
+    import threading
+    import time
+
+    def late(x):
+        y = np.empty_like(x)
+        threading.Thread(target=lambda source: (time.sleep(0.02), np.copyto(y, source * 2)), args=(x.copy(),)).start()
+        return y
+
+    def reused(x, kept={}):  # noqa: B006: memory of its own, used again in the next call
+        return np.multiply(x, 2, out=kept.setdefault(x.shape, np.empty_like(x)))
+
+    x = np.random.default_rng(1).standard_normal((4, 9)).astype(np.float32)
+    r = ampcheck.check(late, reference="y = 2 * x", inputs={"x": x}, regimes="quick")
+    assert not r and r.findings[0].code == "AC411" and "AC411" in str(r) and "AC411" in r.to_json(), r
+    r = ampcheck.check(reused, reference="y = 2 * x", inputs={"x": x}, regimes="quick")
+    assert r, r

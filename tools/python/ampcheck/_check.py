@@ -8,6 +8,7 @@ import numbers
 import os
 import random
 import re
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from ._core import EnvironmentError, UsageError
 from ._describe import Plan, Tensor
 from ._examples import guess
 from ._frames import NumpyFrame, frame_of, numpy_dtype
-from ._kernel import Call, Kernel, KernelFailed, parameters_of, running
+from ._kernel import Call, Kernel, KernelFailed, Returned, parameters_of, running
 from ._options import Contract, Dim, fixed
 from ._program import program
 from ._report import Report
@@ -148,9 +149,12 @@ def _widened(asked: Request, storage: str) -> list[Any]:
 def _outputs(asked: Request, call: Call, examples: list[Any], names: Sequence[str],
              storage: str) -> list[tuple[str, str]]:
     """Calls the function once at its examples: which results it has, and of which type."""
+    threads = {thread.ident for thread in threading.enumerate()}
     try:
         with running:
             got = call(examples, [values[0] for values in asked.attributes.values()])
+            if call.returned is not None:
+                call.returned.settle(threads)
     except Exception as error:
         said = f"[check] got {type(error).__name__} at the examples: {(str(error).strip().splitlines() or [''])[0].removesuffix('.')}"
         if missing := missing_gpu(error):
@@ -223,6 +227,7 @@ def make_plan(asked: Request, formula: str, *, outputs: Sequence[str] | None, ba
     if not targets:
         raise UsageError(f"[reference] got '{formula}', want a formula, as \"y = x * sigmoid(x)\"")
     call = Call(asked.f, asked.slots, asked.by_name, list(asked.attributes))
+    call.returned = Returned(asked.frame.bits)
     for attribute, values in asked.attributes.items():
         if attribute not in call.passed and len(values) > 1:
             raise UsageError(f"[attributes] got several values of '{attribute}', which is no parameter of the function")
@@ -259,7 +264,7 @@ def make_plan(asked: Request, formula: str, *, outputs: Sequence[str] | None, ba
                 soft=extents[1] if extents else {}, contract=contract or Contract(),
                 library=asked.frame.name, storage=list(dtypes or [storage]), rows=rows or "", base=storage,
                 forward=kernel.forward, backward=run_backward, forms=list(forms), draw=draw,
-                forget=forget if renew is not None else None)
+                forget=forget if renew is not None else None, written_late=call.returned.written_late)
 
 
 def black_box(asked: Request, wanted: Sequence[bool], *, name: str, contract: Contract | None, **_: Any) -> Plan:
@@ -329,8 +334,11 @@ def run_plan(plan: Plan, asked: Request, wanted: Wanted) -> Report:
             out[tensor["name"]] = _as_given(asked.frame, values, tensor["dtype"])
         return out
 
-    return Report(core, formula=plan.formula, seed=wanted.seed, notes=asked.notes, inputs=arrays,
-                  power=lambda: _core.power_of(op, core, plan.backward is not None))
+    report = Report(core, formula=plan.formula, seed=wanted.seed, notes=asked.notes, inputs=arrays,
+                    power=lambda: _core.power_of(op, core, plan.backward is not None))
+    if plan.written_late is not None and plan.written_late():
+        report.add_late(plan.outputs[0][0])
+    return report
 
 
 def _as_given(frame: Any, values: np.ndarray[Any, Any], dtype: str) -> Any:

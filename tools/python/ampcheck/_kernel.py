@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import struct
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -16,6 +18,7 @@ from ._frames import Memory
 from ._triton import as_on_a_gpu
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_SETTLES = (0.02, 1.0)  # seconds, and further ones while threads run
 _STANDARD = (os.path.dirname(os.__file__) + os.sep, "<frozen")  # Python's own library
 
 
@@ -75,6 +78,47 @@ def _takes(f: Callable[..., Any], name: str) -> bool:
         p.kind == inspect.Parameter.VAR_KEYWORD for p in found.values())
 
 
+class Returned:
+    """What the last call returned: whether it is written before the next one begins. A function may use its own memory again
+    in the next call, so no longer. Of the first calls and of small results alone: it is kept twice."""
+
+    _CALLS, _ELEMENTS = 100, 1 << 17
+
+    def __init__(self, bits: Callable[[Any], bytes]) -> None:
+        self._bits = bits
+        self._calls = 0
+        self._last: list[tuple[Any, bytes]] = []
+        self.late = False
+
+    def settle(self, threads: set[int | None]) -> None:
+        """After the first call of all: gives work of its own time to end, Python's threads that are none of `threads` above all."""
+        end = time.monotonic() + _SETTLES[0]
+        while time.monotonic() < end or (time.monotonic() < end + _SETTLES[1] and
+                                         any(t.ident not in threads for t in threading.enumerate())):
+            time.sleep(0.005)
+
+    def next_call(self) -> None:
+        try:
+            self.late = self.late or any(self._bits(value) != before for value, before in self._last)
+        except Exception:  # what is no array is said elsewhere
+            pass
+        self._last = []
+
+    def keep(self, got: Sequence[Any]) -> None:
+        self._calls += 1
+        if self._calls > self._CALLS or sum(math.prod(getattr(value, "shape", ())) for value in got) > self._ELEMENTS:
+            return
+        try:
+            self._last = [(value, self._bits(value)) for value in got]
+        except Exception:
+            self._last = []
+
+    def written_late(self) -> bool:
+        """After the last call."""
+        self.next_call()
+        return self.late
+
+
 class Call:
     """How the function is called: each of its arguments is an input of the op (by its number) or a constant."""
 
@@ -85,6 +129,7 @@ class Call:
         self.by_name = by_name
         self.attributes = attributes
         self.passed = [name for name in attributes if _takes(f, name)]
+        self.returned: Returned | None = None  # of the function that is judged
 
     def __call__(self, tensors: Sequence[Any], attributes: Sequence[float]) -> list[Any]:
         values = [constant if at is None else tensors[at] for _, at, constant in self.slots]
@@ -92,9 +137,14 @@ class Call:
         if self.by_name:
             named.update({name: value for (name, _, _), value in zip(self.slots, values)})
             values = []
+        if self.returned is not None:
+            self.returned.next_call()
         with as_on_a_gpu:
             got = self.f(*values, **named)
-        return list(got) if isinstance(got, (tuple, list)) else [got]
+        out = list(got) if isinstance(got, (tuple, list)) else [got]
+        if self.returned is not None:
+            self.returned.keep(out)
+        return out
 
 
 class Kernel:

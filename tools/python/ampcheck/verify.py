@@ -27,7 +27,8 @@ from ._report import Finding, Report
 
 _HINTS = {
     "AC101": "compute the counterexample by hand: the formula is the reference, the interval is what rounding may do",
-    "AC102": "something overflows or divides by zero where the reference does not: subtract the maximum, keep the epsilon",
+    "AC102": "something overflows or divides by zero where the reference does not (subtract the maximum, keep the epsilon), or "
+             "elements are not written",
     "AC103": "a NaN or infinity of the inputs is hidden: maxima and masks must pass it on",
     "AC104": "forward and backward contradict each other: look for a sign, a factor or a term of the gradient",
     "AC105": "round sums to nearest, and compute what a row shares (a mean, a denominator) in fp32",
@@ -292,7 +293,7 @@ def _smallest(found: Finding) -> dict[str, Any]:
 
 def counterexample(report: Report) -> dict[str, Any] | None:
     """The smallest failing case, with its inputs where they are few."""
-    if not report.findings:
+    if not report.findings or not report.findings[0].case:
         return None
     found = report.findings[0]
     inputs = {}
@@ -323,7 +324,7 @@ def result_of(reports: list[Report], seed: int, seconds: float) -> dict[str, Any
             "elements": totals["elements"], "blind": totals["blind"], "power": _power(reports[0]),
             "reference_ops": reports[0].reference_ops,
             "seconds": round(seconds, 3), "seed": str(seed),
-            "formula": report.formula, "notes": report.notes}
+            "formula": report.formula, "notes": list(dict.fromkeys(note for one in reports for note in one.notes))}
 
 
 def failed_at_once(error: Exception, seed: int, seconds: float, kind: str = "CRASH", code: str = "AC501",
@@ -365,6 +366,8 @@ def text_of(result: dict[str, Any], again: str) -> str:
     example = result["counterexample"]
     if result["cause"]:
         lines.append(f"  cause   {result['cause']}")
+    elif result["code"]:
+        lines.append(f"  cause   none is known that gives these numbers (ampcheck explain {result['code']})")
     if example is not None:
         lines.append(f"  case    '{example['case']}'")
         if example["index"] is not None:
