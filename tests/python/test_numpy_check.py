@@ -373,3 +373,19 @@ def test_a_result_that_is_written_after_the_return_is_a_finding():
     assert not r and r.findings[0].code == "AC411" and "AC411" in str(r) and "AC411" in r.to_json(), r
     r = ampcheck.check(reused, reference="y = 2 * x", inputs={"x": x}, regimes="quick")
     assert r, r
+
+
+def test_the_plugin_s_first_line_says_what_is_wrong(pytester):
+    pytester.makepyfile("""
+        import numpy as np
+        x = np.ones((3, 5), np.float32)
+        def test_wrong(ampcheck):
+            ampcheck(lambda x: x * np.float32(1.5), reference="y = 2 * x", inputs={"x": x})
+        def test_misuse(ampcheck):
+            ampcheck(lambda x: x, reference="y = 2 *", inputs={"x": x})
+    """)
+    result = pytester.runpytest_subprocess("--ampcheck-regimes", "quick")
+    result.assert_outcomes(failed=2)
+    text = result.stdout.str()
+    assert "BUG AC101 forward y in" in text.split("test_wrong", 1)[1].split("\n")[1], text
+    assert "_describe.py" not in text and "_check.py" not in text and "want a value" in text, text

@@ -64,12 +64,15 @@ _FREE_AXES = (99, 2, 1, _BATCH, 0)
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
     """Without the log lines of torch's tracer: what it cannot trace is tried in another way, or refused in our words."""
-    known = logging.root.manager.disable
+    known, trace = logging.root.manager.disable, logging.getLogger("torch.__trace")  # whose records ask for no level
+    was = trace.disabled
     logging.disable(logging.ERROR)
+    trace.disabled = True
     try:
         yield
     finally:
         logging.disable(known)
+        trace.disabled = was
 
 
 def export(module: torch.nn.Module, arguments: Sequence[Any], free: int) -> Any:
