@@ -5,6 +5,7 @@ core ATen, and written as a formula of the language."""
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import math
 import re
@@ -69,7 +70,8 @@ def _silent() -> Iterator[None]:
     logging.disable(logging.ERROR)
     trace.disabled = True
     try:
-        yield
+        with contextlib.redirect_stdout(io.StringIO()):  # graphs that it could not finish
+            yield
     finally:
         logging.disable(known)
         trace.disabled = was
@@ -167,6 +169,10 @@ def trace_reference(reference: Callable[..., Any], arguments: Sequence[Any], nam
     if refused is not None:
         raise refused
     text = (str(failed).strip().splitlines() or [""])[0].rstrip(".")
+    if type(failed).__name__ == "GuardOnDataDependentSymNode":
+        where = place_of(str(failed))
+        raise UsageError(f"[reference] got a function whose way depends on the data{' at ' + where if where else ''}, want one "
+                         "that computes the same for all data, or a formula") from failed
     if "data pointer" in text:
         text = "it runs a kernel of its own (Triton, or an op of a library), which has no trace"
     raise UsageError(f"[reference] got a function that torch.export cannot trace: {type(failed).__name__}: {text}; want one "
