@@ -19,7 +19,8 @@ namespace {
 using Bits = std::vector<std::byte>;
 
 constexpr std::int64_t kFewestInARow = 20, kMostMoved = std::int64_t{1} << 26;  ///< elements of all calls in a row
-constexpr double kMostSeconds = 4;  ///< of all calls in a row: an interpreted kernel may take a tenth of a second for each
+constexpr double kMostSeconds =
+    4;  ///< of all calls in a row: an interpreted kernel may take a tenth of a second for each
 
 /// Tensors of forward calls, which stay where they are from call to call.
 class Place {

@@ -21,7 +21,7 @@ constexpr std::int64_t kMostElements = 4096;     ///< of a tensor of a case
 constexpr std::int64_t kMostOfTensor = 1 << 21;  ///< scalar operations of all changes of one tensor at one case
 constexpr std::size_t kFewCases = 8;             ///< of large tensors, where there are no others
 constexpr std::int64_t kMostOfLarge = 1 << 18, kMostOfLargeTensor = 1 << 24;
-constexpr double kMoved = 0x1p-30;               ///< less is the same formula, written otherwise
+constexpr double kMoved = 0x1p-30;  ///< less is the same formula, written otherwise
 
 /// The words with "#" for each number: extents and counts differ from case to case, and the change is the same.
 std::string without_numbers(const std::string& words) {
@@ -129,7 +129,8 @@ std::vector<const OpCall*> chosen_of(const OpSignature& signature, const std::ve
   for (const OpCall& call : calls)
     if (!is_real_range(call.range) && size(signature, call) <= most) fit.push_back(&call);
   // Spread over the list: cases of one kind of data stand together.
-  const std::size_t cases = large ? kFewCases : kMostCases, step = std::max<std::size_t>(1, (fit.size() + cases - 1) / cases);
+  const std::size_t cases = large ? kFewCases : kMostCases,
+                    step = std::max<std::size_t>(1, (fit.size() + cases - 1) / cases);
   for (std::size_t i = 0; i < fit.size(); i += step) out.push_back(fit[i]);
   return out;
 }

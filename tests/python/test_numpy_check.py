@@ -365,7 +365,9 @@ def test_a_result_that_is_written_after_the_return_is_a_finding():
         threading.Thread(target=lambda source: (time.sleep(0.02), np.copyto(y, source * 2)), args=(x.copy(),)).start()
         return y
 
-    def reused(x, kept={}):  # noqa: B006: memory of its own, used again in the next call
+    kept = {}
+
+    def reused(x):  # memory of its own, used again in the next call
         return np.multiply(x, 2, out=kept.setdefault(x.shape, np.empty_like(x)))
 
     x = np.random.default_rng(1).standard_normal((4, 9)).astype(np.float32)

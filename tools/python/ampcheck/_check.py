@@ -156,7 +156,8 @@ def _outputs(asked: Request, call: Call, examples: list[Any], names: Sequence[st
             if call.returned is not None:
                 call.returned.settle(threads)
     except Exception as error:
-        said = f"[check] got {type(error).__name__} at the examples: {(str(error).strip().splitlines() or [''])[0].removesuffix('.')}"
+        first = (str(error).strip().splitlines() or [""])[0].removesuffix(".")
+        said = f"[check] got {type(error).__name__} at the examples: {first}"
         if missing := missing_gpu(error):
             raise EnvironmentError(f"{said}; want {missing}") from error
         raise ExampleError(f"{said}; want inputs that the function takes",

@@ -111,7 +111,8 @@ def ask(argv: Sequence[str], files: Sequence[str] | None, seconds: float, seed: 
         if files is not None:
             environment = _sandbox.environment(scratch)
             _sandbox.enter(_sandbox.readable(files), scratch)
-        os.execve(sys.executable, [sys.executable, "-m", "ampcheck", "verify", *argv, "--inside", f"{to},{shared}"], environment)
+        command = [sys.executable, "-m", "ampcheck", "verify", *argv, "--inside", f"{to},{shared}"]
+        os.execve(sys.executable, command, environment)
 
     try:
         with tempfile.TemporaryDirectory(prefix="ampcheck-verify-", ignore_cleanup_errors=True) as scratch:

@@ -90,8 +90,8 @@ def _evaluate(text: str, axes: Mapping[str, int], path: str) -> int:
             return _OPERATORS[type(node.op)](value(node.left), value(node.right))
         if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATORS:
             return _OPERATORS[type(node.op)](value(node.operand))
-        raise UsageError(f"[definition] {path}: got the expression '{text.strip()}', want + - * / // % ** of axes; extents that "
-                         "the data decides (ragged, paged) make no formula: judge a dense function, FILE:FUNCTION")
+        raise UsageError(f"[definition] {path}: got the expression '{text.strip()}', want + - * / // % ** of axes; extents "
+                         "that the data decides (ragged, paged) make no formula: judge a dense function, FILE:FUNCTION")
 
     return int(value(_parsed(text.strip(), path)))
 

@@ -91,7 +91,7 @@ class Returned:
         self.late = False
 
     def settle(self, threads: set[int | None]) -> None:
-        """After the first call of all: gives work of its own time to end, Python's threads that are none of `threads` above all."""
+        """After the first call: gives work of its own time to end, above all Python's threads that are none of `threads`."""
         end = time.monotonic() + _SETTLES[0]
         while time.monotonic() < end or (time.monotonic() < end + _SETTLES[1] and
                                          any(t.ident not in threads for t in threading.enumerate())):

@@ -9,7 +9,8 @@ import random
 import re
 from typing import Any
 
-from ._describe import Plan, extent_value
+from ._describe import Plan
+from ._extents import extent_value
 
 _SHORT = 100  # a free extent that was longer than this in some case needs no further one
 _LONG = (129, 300)

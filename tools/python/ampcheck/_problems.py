@@ -83,7 +83,8 @@ def load_solution(path: str) -> ModuleType:
             raise EnvironmentError(f"[verify] got '{name}', which fails as it is loaded: {cause}; want {missing}") from error
         hint = ("import what is installed here, or install it" if isinstance(cause, ImportError) else
                 "the file must load: run it with Python alone")
-        raise ExampleError(str(error), f"cannot be loaded: {type(cause).__name__} from '{name}' itself: {cause}", hint) from error
+        said = f"cannot be loaded: {type(cause).__name__} from '{name}' itself: {cause}"
+        raise ExampleError(str(error), said, hint) from error
 
 
 def member(module: ModuleType, path: str, name: str) -> Any:
@@ -129,7 +130,8 @@ def kernelbench(problem: str, solution: str, seed: int) -> Problem:
         return module.eval()
 
     if not hasattr(theirs, "Model"):
-        raise UsageError(f"[verify] got '{problem}' without Model, want a KernelBench file (Model, get_inputs), or FILE:FUNCTION")
+        raise UsageError(f"[verify] got '{problem}' without Model, want a KernelBench file (Model, get_inputs), or "
+                         "FILE:FUNCTION")
     model = made(theirs.Model)
 
     def made_of(module: ModuleType) -> torch.nn.Module:

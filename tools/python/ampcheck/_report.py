@@ -110,7 +110,7 @@ class Report:
         self.findings: list[Finding] = [_finding(one, inputs) for one in core.findings]
 
     def add_late(self, output: str) -> None:
-        """A finding of Python's own: results that change after the call has returned. The judge has a copy of what was returned."""
+        """A finding of Python's own: results that change after the call has returned. The judge has a copy of them."""
         case = self.findings[0].case if self.findings else ""
         self._late = Finding("STRUCTURAL", "AC411", case, f"history {output}", output,
                              "what it returns is written after the call has returned: work of its own still runs then", "", [],

@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 
 #: What torch and Triton say where there is no GPU, or no CUDA.
-_NO_GPU = re.compile("0 active drivers|NVIDIA driver|CUDA driver|cudaErrorInsufficientDriver|no CUDA GPUs|not compiled with CUDA|"
-                     "cannot be accessed from Triton")
+_NO_GPU = re.compile("0 active drivers|NVIDIA driver|CUDA driver|cudaErrorInsufficientDriver|no CUDA GPUs|"
+                     "not compiled with CUDA|cannot be accessed from Triton")
 #: What torch's load and load_inline say where they cannot build.
 _NO_TOOL = re.compile("CUDA_HOME|nvcc|[Nn]inja")
 

@@ -85,8 +85,8 @@ def _parser() -> argparse.ArgumentParser:
                         help="constant axes of a definition that may vary: N,K or all")
     parser.add_argument("--sandbox", action="store_true", help="in a process without network, that reads the files of the "
                         "problem and of Python alone (Landlock and seccomp; Linux)")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="after which a solution that hangs is wrong, and a judge "
-                        "that is not done has no verdict (100 s more than the budget)")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="after which a solution that hangs is wrong, and a "
+                        "judge that is not done has no verdict (100 s more than the budget)")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     parser.add_argument("--sandboxed", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--jobs", type=int, default=1, help="cases at a time (1, so that the calls of the "
@@ -317,10 +317,12 @@ def result_of(reports: list[Report], seed: int, seconds: float) -> dict[str, Any
     first = report.findings[0] if report.findings else None
     totals = {key: sum(one.totals[key] for one in reports) for key in report.totals}
     judged = totals["passed"] + totals["failed"] > 0
-    return {"schema": "ampcheck.verify/1", "verdict": "wrong" if first else "right" if all(map(_passed, reports)) else "incomplete",
+    verdict = "wrong" if first else "right" if all(map(_passed, reports)) else "incomplete"
+    return {"schema": "ampcheck.verify/1", "verdict": verdict,
             "class": first.verdict if first else "ROUNDING" if judged else "SKIPPED", "code": first.code if first else "",
             "cause": (first.cause or first.note) if first else "", "hint": _HINTS.get(first.code, "") if first else "",
-            "counterexample": counterexample(report), "cases": totals["cases"], "failed": totals["failed"] - sum(report.excused for report in reports),
+            "counterexample": counterexample(report), "cases": totals["cases"],
+            "failed": totals["failed"] - sum(one.excused for one in reports),
             "elements": totals["elements"], "blind": totals["blind"], "power": _power(reports[0]),
             "reference_ops": reports[0].reference_ops,
             "seconds": round(seconds, 3), "seed": str(seed),
