@@ -215,6 +215,18 @@ def test_power_is_known_where_constant_axes_are_long(folder, capsys):
     assert result["power"]["changes"] > 20 and result["power"]["found"] > 0.6 * result["power"]["changes"], result["power"]
 
 
+@pytest.mark.parametrize("fault,wanted", [("", 0), ("    C[64:65] *= 1.25\n", 1)])
+def test_a_tile_is_full_once_beside_long_constant_axes(folder, capsys, fault, wanted):
+    """K and N leave room for a handful of rows in the usual cases."""
+    large = json.loads(json.dumps(GEMM))
+    large["axes"]["N"]["value"], large["axes"]["K"]["value"] = 128, 256
+    source = f"def run(A, B):\n    C = (A.float() @ B.float().T).half()\n{fault}    return C\n"
+    code, result = judged(capsys, folder.put("definition.json", large), folder.solution(GEMM, source))
+    assert code == wanted, result
+    if wanted:
+        assert "[65,256]" in result["counterexample"]["smallest_case"], result["counterexample"]
+
+
 def test_free_axes_vary(folder, capsys):
     problem = folder.put("definition.json", GEMM)
     only_12 = folder.solution(GEMM, "def run(A, B):\n    return A @ B[:12].T\n")

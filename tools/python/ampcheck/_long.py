@@ -14,7 +14,7 @@ from ._extents import extent_value
 
 _SHORT = 100  # a free extent that was longer than this in some case needs no further one
 _LONG = (129, 300)
-_MOST_ELEMENTS, _MOST_WORK = 1 << 19, 1 << 24
+_MOST_ELEMENTS, _MOST_WORK = 1 << 18, 1 << 23
 _TENSOR = re.compile(r"(\w+)=(\w+)\[([\d,]*)\]")
 
 
