@@ -199,6 +199,7 @@ def test_what_is_too_large_or_needs_a_gpu_is_said(folder, capsys):
         problem = folder.put("definition.json", GEMM)
         code, said = judged(capsys, problem, folder.solution(GEMM, "import cuda.tile\n", languages=[language]))
         assert code == 6 and f"a solution in {language}, which a GPU runs" in said, said
+    solution = folder.solution(GEMM, "def run(A, B):\n    return A @ B.T\n")
     ragged = {**GEMM, "constraints": ["M == indptr[-1].item()"]}
     code, said = judged(capsys, folder.put("definition.json", ragged), solution)
     assert code == 2 and "extents that the data decides" in said, said
