@@ -97,6 +97,16 @@ def test_torch_s_tracer_logs_nothing(tmp_path):
     assert got.returncode == 2 and len(got.stderr.splitlines()) == 1, got.stderr
 
 
+def test_modules_of_the_folder_do_not_replace_others(tmp_path):
+    """The program `ampcheck` does not look there, so the process of the judge must not either."""
+    asked(tmp_path, RIGHT)
+    (tmp_path / "random.py").write_text("raise SystemExit(3)\n")
+    command = "import sys; sys.path.remove(''); from ampcheck.__main__ import main; raise SystemExit(main())"
+    got = subprocess.run([sys.executable, "-c", command, "verify", "problem.py:f", "solution.py:f", "--regimes", "quick"],
+                         cwd=tmp_path, capture_output=True, text=True)
+    assert got.returncode == 0, got
+
+
 def test_each_code_of_a_wrong_result_has_a_hint():
     from ampcheck._program import program
 

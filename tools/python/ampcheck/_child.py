@@ -111,6 +111,8 @@ def ask(argv: Sequence[str], files: Sequence[str] | None, seconds: float, seed: 
         if files is not None:
             environment = _sandbox.environment(scratch)
             _sandbox.enter(_sandbox.readable(files), scratch)
+        if not {"", os.getcwd()} & set(sys.path):  # nor there: -m would look for modules in the folder that this runs in
+            environment["PYTHONSAFEPATH"] = "1"
         command = [sys.executable, "-m", "ampcheck", "verify", *argv, "--inside", f"{to},{shared}"]
         os.execve(sys.executable, command, environment)
 
