@@ -70,7 +70,8 @@ def _silent() -> Iterator[None]:
     logging.disable(logging.ERROR)
     trace.disabled = True
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # graphs that it could not finish
+        said = io.StringIO()  # graphs that it could not finish
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             yield
     finally:
         logging.disable(known)

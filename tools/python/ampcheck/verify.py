@@ -170,6 +170,8 @@ def judge(problem: Any, args: argparse.Namespace, seed: int) -> list[Report]:
         _excuse(reports[-1], plan, asked, problem.reference, same_bits=args.rounding != "mathematics")
         if reports[-1].findings:
             return reports
+        if reports[-1].excused:  # nothing of it was judged
+            reports[0].notes += reports.pop().notes
     if problem.real is not None and not reports[0].findings:
         asked.notes.append("one case is the workload's own tensors")
         reports.append(_check.run_plan(plan, asked, dataclasses.replace(wanted, inputs=problem.real, regimes="standard")))
