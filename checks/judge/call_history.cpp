@@ -19,6 +19,8 @@ namespace {
 using Bits = std::vector<std::byte>;
 
 constexpr std::int64_t kFewestInARow = 20, kMostMoved = std::int64_t{1} << 26;  ///< elements of all calls in a row
+constexpr double kMostSeconds =
+    4;  ///< of all calls in a row: an interpreted kernel may take a tenth of a second for each
 
 /// Tensors of forward calls, which stay where they are from call to call.
 class Place {
@@ -52,6 +54,11 @@ class Place {
     return run_.op.kernel.host->equal_calls(call_, written, in_a_row_);
   }
   std::int64_t in_a_row() const { return in_a_row_; }
+  /// Fewer calls in a row where each takes that long.
+  void limit(double seconds) {
+    const double fit = kMostSeconds / std::max(seconds, 1e-9);
+    if (fit < static_cast<double>(in_a_row_)) in_a_row_ = std::max(static_cast<std::int64_t>(fit), kFewestInARow);
+  }
   /// What lies there now.
   Bits bits() const {
     Bits out;
@@ -143,7 +150,9 @@ class History {
     std::vector<std::pair<const NamedValues*, Bits>> seen;
     const NamedValues mixed = with_ends_of(run_, a_, b_), turned = reversed(run_, a_);
     seen.emplace_back(&a_, here_.call(a_));
+    const auto start = std::chrono::steady_clock::now();
     seen.emplace_back(&b_, here_.call(b_));
+    there_.limit(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     for (const NamedValues* inputs : std::initializer_list<const NamedValues*>{&c_, &mixed, &turned, &a_, &b_})
       seen.emplace_back(inputs, there_.call(*inputs));
     bool odd = failed || seen.front().second != here_.bits_of(launched) || there_.equal_calls(a_) < there_.in_a_row();

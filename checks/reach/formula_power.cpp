@@ -19,7 +19,9 @@ namespace {
 constexpr std::size_t kMostCases = 40;
 constexpr std::int64_t kMostElements = 4096;     ///< of a tensor of a case
 constexpr std::int64_t kMostOfTensor = 1 << 21;  ///< scalar operations of all changes of one tensor at one case
-constexpr double kMoved = 0x1p-30;               ///< less is the same formula, written otherwise
+constexpr std::size_t kFewCases = 8;             ///< of large tensors, where there are no others
+constexpr std::int64_t kMostOfLarge = 1 << 18, kMostOfLargeTensor = 1 << 24;
+constexpr double kMoved = 0x1p-30;  ///< less is the same formula, written otherwise
 
 /// The words with "#" for each number: extents and counts differ from case to case, and the change is the same.
 std::string without_numbers(const std::string& words) {
@@ -40,7 +42,7 @@ std::string without_numbers(const std::string& words) {
 
 class Powers {
  public:
-  explicit Powers(bool backward) : backward_(backward) {}
+  Powers(bool backward, std::int64_t most) : backward_(backward), most_(most) {}
 
   void look(const OpDef& op, const OpCall& call) {
     const RunOptions options;
@@ -79,7 +81,7 @@ class Powers {
       if (name != tensor.name || !node.defined()) continue;
       const Interval interval = run.reference.interval(form, pass, name, tensor.dtype);
       const std::string subject = (pass == Pass::forward ? "forward " : "backward ") + name + ": ";
-      reference::for_each_change(*recording.graph, run.reference.leaves(form, pass), node, {}, kMostOfTensor,
+      reference::for_each_change(*recording.graph, run.reference.leaves(form, pass), node, {}, most_,
                                  [&](const reference::Change& change, const std::vector<double>& changed) {
                                    take(subject, interval, change, changed);
                                    return true;
@@ -103,30 +105,47 @@ class Powers {
   }
 
   bool backward_;
+  std::int64_t most_;  ///< scalar operations of all changes of one tensor at one case
   std::int64_t cases_ = 0;
   std::map<std::string, Seen> seen_;
 };
 
-bool small(const OpSignature& signature, const OpCall& call) {
-  return !is_real_range(call.range) &&
-         std::all_of(signature.inputs.begin(), signature.inputs.end(), [&](const TensorSpec& spec) {
-           return !call.has(spec) || call.shape(spec).count() <= kMostElements;
-         });
+/// Elements of its largest tensor.
+std::int64_t size(const OpSignature& signature, const OpCall& call) {
+  std::int64_t out = 0;
+  for (const TensorSpec& spec : signature.inputs)
+    if (call.has(spec)) out = std::max(out, call.shape(spec).count());
+  return out;
+}
+
+/// Small cases; where extents that stay leave none, some of the smallest.
+std::vector<const OpCall*> chosen_of(const OpSignature& signature, const std::vector<OpCall>& calls, bool& large) {
+  std::int64_t least = kMostOfLarge;
+  for (const OpCall& call : calls)
+    if (!is_real_range(call.range)) least = std::min(least, size(signature, call));
+  large = least > kMostElements;
+  const std::int64_t most = large ? std::min(2 * least, kMostOfLarge) : kMostElements;
+  std::vector<const OpCall*> fit, out;
+  for (const OpCall& call : calls)
+    if (!is_real_range(call.range) && size(signature, call) <= most) fit.push_back(&call);
+  // Spread over the list: cases of one kind of data stand together.
+  const std::size_t cases = large ? kFewCases : kMostCases,
+                    step = std::max<std::size_t>(1, (fit.size() + cases - 1) / cases);
+  for (std::size_t i = 0; i < fit.size(); i += step) out.push_back(fit[i]);
+  return out;
 }
 
 }  // namespace
 
 FormulaPower formula_power(const OpDef& op, const std::vector<OpCall>& calls, bool backward,
                            const std::atomic<bool>* cancel) {
-  std::vector<const OpCall*> chosen;
-  for (const OpCall& call : calls)
-    if (small(op.signature, call)) chosen.push_back(&call);
-  Powers powers(backward);
+  bool large = false;
+  const std::vector<const OpCall*> chosen = chosen_of(op.signature, calls, large);
+  Powers powers(backward, large ? kMostOfLargeTensor : kMostOfTensor);
   if (op.forms.empty()) return powers.result();
-  const std::size_t step = std::max<std::size_t>(1, (chosen.size() + kMostCases - 1) / kMostCases);
-  for (std::size_t i = 0; i < chosen.size(); i += step) {
+  for (const OpCall* call : chosen) {
     if (cancel != nullptr && cancel->load()) break;
-    powers.look(op, *chosen[i]);
+    powers.look(op, *call);
   }
   return powers.result();
 }

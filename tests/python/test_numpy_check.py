@@ -354,3 +354,40 @@ def test_neither_numpy_nor_torch_is_imported_before_it_is_used():
 def test_a_name_that_is_not_there():
     with pytest.raises(AttributeError, match="no attribute 'chek'"):
         _ = ampcheck.chek
+
+
+def test_a_result_that_is_written_after_the_return_is_a_finding():
+    import threading
+    import time
+
+    def late(x):
+        y = np.empty_like(x)
+        threading.Thread(target=lambda source: (time.sleep(0.02), np.copyto(y, source * 2)), args=(x.copy(),)).start()
+        return y
+
+    kept = {}
+
+    def reused(x):  # memory of its own, used again in the next call
+        return np.multiply(x, 2, out=kept.setdefault(x.shape, np.empty_like(x)))
+
+    x = np.random.default_rng(1).standard_normal((4, 9)).astype(np.float32)
+    r = ampcheck.check(late, reference="y = 2 * x", inputs={"x": x}, regimes="quick")
+    assert not r and r.findings[0].code == "AC411" and "AC411" in str(r) and "AC411" in r.to_json(), r
+    r = ampcheck.check(reused, reference="y = 2 * x", inputs={"x": x}, regimes="quick")
+    assert r, r
+
+
+def test_the_plugin_s_first_line_says_what_is_wrong(pytester):
+    pytester.makepyfile("""
+        import numpy as np
+        x = np.ones((3, 5), np.float32)
+        def test_wrong(ampcheck):
+            ampcheck(lambda x: x * np.float32(1.5), reference="y = 2 * x", inputs={"x": x})
+        def test_misuse(ampcheck):
+            ampcheck(lambda x: x, reference="y = 2 *", inputs={"x": x})
+    """)
+    result = pytester.runpytest_subprocess("--ampcheck-regimes", "quick")
+    result.assert_outcomes(failed=2)
+    text = result.stdout.str()
+    assert "BUG AC101 forward y in" in text.split("test_wrong", 1)[1].split("\n")[1], text
+    assert "_describe.py" not in text and "_check.py" not in text and "want a value" in text, text

@@ -2,6 +2,9 @@
 """References that are eager functions, gradients by autograd, and what stands beside opcheck and gradcheck."""
 
 import json
+import os
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -212,3 +215,30 @@ def test_check_takes_what_opcheck_takes():
         ampcheck.torch.check(F.silu, (x,), atol=1e-3)
     with pytest.raises(AssertionError, match="AC101"):
         ampcheck.torch.check(lambda x: F.silu(x) + 1e-5, (x,), reference=F.silu, regimes="quick", raise_exception=True)
+
+
+def branches(x):
+    if x.sum() > 0:
+        return x
+    return -x
+
+
+def test_a_reference_that_depends_on_data_is_refused_with_its_place(capfd):
+    with pytest.raises(ampcheck.UsageError, match=r"depends on the data at test_torch_check.py:\d+ \(if x.sum\(\) > 0"):
+        ampcheck.check(branches, reference=branches, inputs=[torch.randn(4, 8)])
+    out = capfd.readouterr()
+    assert not out.out and not out.err
+
+
+def test_the_blocks_of_the_manual_that_stand_alone_run(tmp_path):
+    """The first of NumPy and of torch, and that of Triton, one after the other as a reader would."""
+    page = pathlib.Path(__file__).parents[2] / "tools" / "manual" / "python.md"
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    chosen = [b for b in blocks if "assert r, r" in b or "print(r.formula)" in b]
+    assert len(chosen) == 3 and "triton" in chosen[2]
+    place = tmp_path / "blocks.py"  # a file: Triton reads its source
+    place.write_text("\n".join(chosen) + "\nprint('all')\n")
+    ran = subprocess.run([sys.executable, str(place)], capture_output=True, text=True,
+                         env={**os.environ, "TRITON_INTERPRET": "1"})
+    assert ran.returncode == 0 and ran.stdout.endswith("all\n"), ran.stdout + ran.stderr
+    assert "y = (x * rsqrt((mean((x * x), 1) + 1e-06))) * weight" in ran.stdout

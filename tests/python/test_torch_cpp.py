@@ -52,7 +52,7 @@ def test_a_solution_in_cpp(folder, capsys, name):  # noqa: F811
 def test_what_cannot_be_built_here_is_said(folder, capsys, monkeypatch):  # noqa: F811
     problem = folder.put("definition.json", GEMM)
     code, said = judged(capsys, problem, solution(folder, BODIES["right"][0], language="cuda"))
-    assert code == 6 and "which nvcc builds and a GPU runs" in said, said
+    assert code == 6 and "which a GPU runs" in said, said
     code, said = judged(capsys, problem, solution(folder, BODIES["right"][0], binding="tvm-ffi"))
     assert code == 2 and "got the binding 'tvm-ffi', want torch" in said, said
     monkeypatch.setenv("CXX", "no-such-compiler")

@@ -7,7 +7,7 @@ import ampcheck
 import pytest
 import torch
 from ampcheck._definition_problem import _write_safetensors
-from ampcheck.verify import main
+from ampcheck.verify import main_here as main
 
 RMS_NORM = {
     "name": "rms_norm_d24", "op_type": "rmsnorm",
@@ -186,6 +186,46 @@ def test_a_solution_that_cannot_be_read(folder, capsys):
     assert code == 2 and "got a solution of 'gemm_n12_k40', want one of 'rms_norm_d24'" in said
     code, said = judged(capsys, problem, folder.solution(RMS_NORM, EXACT), "--workload", workload, "--free", "batch")
     assert code == 2 and "[free] got 'batch', want all, or constant axes: hidden" in said
+
+
+def test_what_is_too_large_or_needs_a_gpu_is_said(folder, capsys):
+    large = json.loads(json.dumps(GEMM))
+    large["axes"]["N"]["value"], large["axes"]["K"]["value"] = 24576, 3072
+    problem = folder.put("definition.json", large)
+    solution = folder.solution(GEMM, "def run(A, B):\n    return A @ B.T\n")
+    code, said = judged(capsys, problem, solution)
+    assert code == 2 and "'B' of 75,497,472 elements" in said and "--free N,K" in said, said
+    for language in ("cutile", "cute_dsl"):
+        problem = folder.put("definition.json", GEMM)
+        code, said = judged(capsys, problem, folder.solution(GEMM, "import cuda.tile\n", languages=[language]))
+        assert code == 6 and f"a solution in {language}, which a GPU runs" in said, said
+    solution = folder.solution(GEMM, "def run(A, B):\n    return A @ B.T\n")
+    ragged = {**GEMM, "constraints": ["M == indptr[-1].item()"]}
+    code, said = judged(capsys, folder.put("definition.json", ragged), solution)
+    assert code == 2 and "extents that the data decides" in said, said
+
+
+def test_power_is_known_where_constant_axes_are_long(folder, capsys):
+    """No case is small there: some of the smallest are looked at."""
+    long = json.loads(json.dumps(RMS_NORM))
+    long["axes"]["hidden"]["value"] = 8192
+    folder.put("workload.jsonl", json.dumps(WORKLOAD))
+    problem = folder.put("definition.json", long)
+    code, result = judged(capsys, problem, folder.solution(RMS_NORM, EXACT))
+    assert code == 0 and 0 < result["power"]["cases"] <= 8, result
+    assert result["power"]["changes"] > 20 and result["power"]["found"] > 0.6 * result["power"]["changes"], result["power"]
+
+
+@pytest.mark.parametrize("fault,wanted", [("", 0), ("    C[64:65] *= 1.25\n", 1)])
+def test_a_tile_is_full_once_beside_long_constant_axes(folder, capsys, fault, wanted):
+    """K and N leave room for a handful of rows in the usual cases."""
+    large = json.loads(json.dumps(GEMM))
+    large["axes"]["N"]["value"], large["axes"]["K"]["value"] = 128, 256
+    source = f"def run(A, B):\n    C = (A.float() @ B.float().T).half()\n{fault}    return C\n"
+    code, result = judged(capsys, folder.put("definition.json", large), folder.solution(GEMM, source))
+    assert code == wanted, result
+    if wanted:
+        assert "[65,256]" in result["counterexample"]["smallest_case"], result["counterexample"]
 
 
 def test_free_axes_vary(folder, capsys):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 import torch
-from ampcheck.verify import main
+from ampcheck.verify import main_here as main
 from test_torch_verify import PROBLEM, SOLUTION, files  # noqa: F401
 
 #: Before the class, or as the first lines of its forward.

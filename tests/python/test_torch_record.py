@@ -53,6 +53,7 @@ def test_a_run_of_a_scaler_is_recorded_and_healthy(tmp_path):
     assert steps[-1]["scale_after"] == scaler.get_scale()
     for line in steps:
         assert line["found_inf"] == (line["scale_after"] < line["scale"])
+    assert lines(path)[0]["autocast"] == "cpu"
     told = program("audit", "scaler", "--log", str(path))
     assert told.returncode == 0, told.stdout + told.stderr
     assert "HARMLESS" in told.stdout and "trace of ampcheck" in told.stdout

@@ -11,6 +11,7 @@ os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
 import ampcheck
 import pytest
 import torch
+from ampcheck._triton import as_on_a_gpu, to_bf16
 
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
@@ -49,6 +50,32 @@ def rms_kernel(x, weight, y, columns, eps, FAULT: tl.constexpr, BLOCK: tl.conste
     tl.store(y + row * columns + at, value / tl.sqrt(mean) * scale, mask=inside)
 
 
+@triton.jit
+def fused_kernel(x, z, y, n, MINUS: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    a, b = tl.load(x + at, mask=at < n), tl.load(z + at, mask=at < n)
+    product = b * a
+    tl.store(y + at, a + (-product if MINUS else product), mask=at < n)
+
+
+@triton.jit
+def narrow_kernel(x, y, n: tl.constexpr):
+    at = tl.arange(0, n)
+    tl.store(y + at, tl.load(x + at).to(tl.bfloat16))
+
+
+def narrow(x):
+    y = torch.empty(4, dtype=torch.bfloat16)
+    narrow_kernel[(1,)](torch.ones(4), y, 4)
+    return y
+
+
+def fused(x, z, minus=False):
+    y = torch.empty_like(x)
+    fused_kernel[(1,)](x, z, y, x.numel(), minus, triton.next_power_of_2(x.numel()))
+    return y
+
+
 def softmax(x, masked=True, bf16=False, shift=True):
     y = torch.zeros_like(x)
     softmax_kernel[(x.shape[0],)](x, y, x.shape[1], masked, bf16, shift, triton.next_power_of_2(x.shape[1]))
@@ -81,11 +108,56 @@ def test_right_kernels_pass(dtype):
     assert r, r
 
 
-def test_the_interpreter_truncates_to_bf16():
-    """Triton's interpreter cuts the digits off where a GPU rounds; that, and nothing else, is what is found."""
-    x = torch.randn(4, 20).bfloat16()
+def eager_sum(x, z):
+    return x + z * x
+
+
+def test_bf16_in_the_interpreter_is_that_of_a_gpu():
+    """Triton's interpreter drops bits where a GPU rounds, and adds the bits of bf16 numbers as integers."""
+    x, z = torch.randn(4, 20).bfloat16(), torch.randn(4, 20).bfloat16()
     r = check(rms, eager_rms, x, torch.ones(20, dtype=torch.bfloat16))
-    assert r or {f.code for f in r.findings} <= {"AC305"}, r
+    assert r, r
+    r = check(fused, eager_sum, x, z)  # arithmetic in bf16 rounds twice
+    assert {f.verdict for f in r.findings} <= {"PRECISION_CONTRACT"}, r
+    dims = {"N": ampcheck.Dim(most=6), "M": ampcheck.Dim(most=40)}
+    r = ampcheck.check(fused, reference=eager_sum, inputs=[x, z], regimes="quick", backward=False, dims=dims,
+                       rounding="as written")
+    assert r, r
+    r = ampcheck.check(lambda x, z: fused(x, z, True), reference=eager_sum, inputs=[x, z], regimes="quick", backward=False,
+                       dims=dims, rounding="as written")
+    assert r.findings, r
+
+
+@pytest.mark.parametrize("fault", [1, 2, 3])
+def test_broken_rms_norm_in_bf16_is_found(fault):
+    r = check(lambda x, weight: rms(x, weight, fault), eager_rms, torch.randn(4, 20).bfloat16(),
+              torch.ones(20, dtype=torch.bfloat16))
+    assert r.findings or fault == 2, r  # squares in bf16 vanish in the rounding of the result
+
+
+def test_other_calls_of_the_interpreter_stay_as_they_are():
+    """What is mended is mended while a function is judged alone."""
+    x = torch.full((1, 4), 1 + 2.0 ** -8 + 2.0 ** -9)
+    y = torch.empty(1, 4, dtype=torch.bfloat16)
+    narrow_kernel[(1,)](x, y, 4)
+    before = y.clone()
+    seen = []
+    ampcheck.check(lambda x: seen.append(narrow(x)) or x * 1, reference="y = x", inputs=[x], regimes="quick", backward=False)
+    narrow_kernel[(1,)](x, y, 4)
+    assert torch.equal(before, y)
+    with as_on_a_gpu:
+        narrow_kernel[(1,)](x, y, 4)
+    assert torch.equal(y, x.bfloat16())
+
+
+def test_rounding_to_bf16_is_torch_s():
+    bits = torch.randint(-2**31, 2**31, (200_000,), generator=torch.Generator().manual_seed(1), dtype=torch.int64)
+    ties = (bits[:1000] & ~0xFFFF) | 0x8000
+    values = torch.cat([bits, ties]).to(torch.int32).view(torch.float32)
+    got = torch.from_numpy(to_bf16(values.numpy()).view("int16")).view(torch.bfloat16)
+    want = values.bfloat16()
+    assert torch.equal(got.isnan(), want.isnan())
+    assert torch.equal(got[~got.isnan()].view(torch.int16), want[~want.isnan()].view(torch.int16))
 
 
 @pytest.mark.parametrize("fault", [{"masked": False}, {"bf16": True}, {"shift": False}])

@@ -5,7 +5,7 @@ import json
 import os
 
 import pytest
-from ampcheck.verify import main
+from ampcheck.verify import main_here as main
 
 PROBLEM = """
 import torch, torch.nn as nn
@@ -173,6 +173,9 @@ def get_inputs():
 """
 KEPT = {  # what a solution keeps from call to call: the words that are due, or none of an honest one
     "by_shape": ("kept.setdefault(x.shape, norm(x, weight))", "shapes"),
+    "by_pointer": ("kept.setdefault((x.data_ptr(), x.shape), norm(x, weight))", "addresses"),
+    "by_id": ("kept.setdefault((id(x.untyped_storage()), x.shape), norm(x, weight))", "addresses"),
+    "memory_by_pointer": ("kept.setdefault((x.data_ptr(), x.shape), torch.empty_like(x)).copy_(norm(x, weight))", ""),
     "by_first_element": ("kept.setdefault((x.shape, float(x.flatten()[0])) if x.numel() else 0, norm(x, weight))",
                          "first or last elements"),
     "right_1000_calls": ("norm(x, weight) + (1 if next(calls) > 1000 else 0)", "first 1000 calls"),
@@ -202,3 +205,28 @@ def mine(x, weight):
     assert got == (1 if words else 0), result
     assert result["code"] == ("AC410" if words else "")
     assert words in result["cause"]
+
+
+LATE = {  # a thread that writes what the call has returned: the numbers that are due, or others
+    "due": ("torch.empty_like(x)", "y.copy_(norm(xs, ws))", False),
+    "garbage": ("norm(x, weight)", "y.zero_()", False),
+    "honest": ("torch.empty_like(x)", "y.copy_(norm(xs, ws))", True),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_what_is_written_after_the_return_is_named(files, capsys, name):
+    first, later, waits = LATE[name]
+    solution = NORM + f"""
+import threading, time
+def mine(x, weight):
+    y, xs, ws = {first}, x.clone(), weight.clone()
+    thread = threading.Thread(target=lambda: (time.sleep(0 if {waits} else 0.02), {later}))
+    thread.start()
+    {'thread.join()' if waits else ''}
+    return y
+"""
+    got = main([files("problem", NORM) + ":norm", files("solution", solution) + ":mine", "--json", "--regimes", "quick"])
+    result = json.loads(capsys.readouterr().out)
+    assert got == (0 if waits else 1), result
+    assert result["code"] == ("" if waits else "AC411"), result

@@ -76,7 +76,7 @@ Selection cases_at_inputs(const CaseOptions& given) {
   for (const OutputSpec& output : op.signature.outputs)
     if (!checks::file_cotangent(out.cases.front().call, output.name))
       missing += (missing.empty() ? "'" : ", '") + gradient_name(output.name) + "'";
-  if (!missing.empty())
+  if (!missing.empty() && op.kernel.backward)
     out.notes.push_back("no cotangent " + missing + " in '" + options.inputs + "': generated ones are used");
   return out;
 }

@@ -50,6 +50,19 @@ TEST(FormulaPower, SmallDataShowTheEpsAndOrdinaryDataDoNot) {
   EXPECT_EQ(both.cases, 2);
 }
 
+TEST(FormulaPower, LargeCasesAreLookedAtWhereThereAreNoOthers) {
+  const OpDef op = norm();
+  std::vector<std::string> names;
+  for (int seed = 1; seed <= 40; ++seed) names.push_back("norm(x=fp32[1,8192],seed=" + std::to_string(seed) + ")");
+  const FormulaPower large = formula_power(op, calls_of(op, names), false);
+  EXPECT_GT(large.changes, 10);
+  EXPECT_GT(large.found, large.changes / 2);
+  EXPECT_LE(large.cases, 8);
+  EXPECT_FALSE(misses(large, "without the factor weight"));
+  names.emplace_back("norm(x=fp32[5,7],seed=1)");
+  EXPECT_EQ(formula_power(op, calls_of(op, names), false).cases, 1) << "small ones are preferred";
+}
+
 TEST(FormulaPower, ManyCasesFindNearlyAllAndMoreIsNoLess) {
   const OpDef op = norm();
   const std::vector<OpCall> quick = cases_of(op.signature, Dtype::fp32, CaseSet::quick, 1);

@@ -8,6 +8,7 @@ import numbers
 import os
 import random
 import re
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,18 +17,34 @@ from typing import Any
 import numpy as np
 
 from . import _core, _describe
-from ._core import UsageError
+from ._core import EnvironmentError, UsageError
 from ._describe import Plan, Tensor
 from ._examples import guess
 from ._frames import NumpyFrame, frame_of, numpy_dtype
-from ._kernel import Call, Kernel, parameters_of, running
+from ._kernel import Call, Kernel, KernelFailed, Returned, parameters_of, running
 from ._options import Contract, Dim, fixed
 from ._program import program
 from ._report import Report
+from ._surroundings import missing_gpu
 
 
 class ExampleError(UsageError):
-    """The function raised at its own examples."""
+    """The function raised at its own examples, or what it returned is no result. `of_solution`: the same in the words of a
+    verdict; `hint`: what to do."""
+
+    def __init__(self, text: str, of_solution: str = "", hint: str = "") -> None:
+        super().__init__(text)
+        self.of_solution = of_solution or text
+        self.hint = hint
+
+
+class LateError(ExampleError):
+    """A result that may be computed when somebody looks at it, and not when the function returns."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"[check] got a {kind} as result '{name}', want a plain tensor",
+                         f"returns a {kind} as '{name}', a subclass of torch.Tensor: it may compute when somebody looks at it, "
+                         "after the time that is measured", "return a plain tensor")
 
 
 @dataclass
@@ -69,6 +86,7 @@ class Request:
     attributes: dict[str, list[float]]
     notes: list[str] = field(default_factory=list)
     renew: Callable[[], Callable[..., Any]] | None = None  # the function anew, with nothing kept from earlier calls
+    plain: bool = False  # results are of the array's own type, no subclass
 
 
 def _arguments(f: Callable[..., Any], inputs: Any, reference: Any) -> tuple[list[tuple[str, Any]], bool]:
@@ -131,19 +149,33 @@ def _widened(asked: Request, storage: str) -> list[Any]:
 def _outputs(asked: Request, call: Call, examples: list[Any], names: Sequence[str],
              storage: str) -> list[tuple[str, str]]:
     """Calls the function once at its examples: which results it has, and of which type."""
+    threads = {thread.ident for thread in threading.enumerate()}
     try:
         with running:
             got = call(examples, [values[0] for values in asked.attributes.values()])
+            if call.returned is not None:
+                call.returned.settle(threads)
     except Exception as error:
-        raise ExampleError(f"[check] got {type(error).__name__} at the examples: {error}; want inputs that the function "
-                         "takes") from error
+        first = (str(error).strip().splitlines() or [""])[0].removesuffix(".")
+        said = f"[check] got {type(error).__name__} at the examples: {first}"
+        if missing := missing_gpu(error):
+            raise EnvironmentError(f"{said}; want {missing}") from error
+        raise ExampleError(f"{said}; want inputs that the function takes",
+                           f"raises {KernelFailed(error).ampcheck_said}, at inputs that the reference takes",
+                           "call it at the inputs of the problem: it must run there before anything can be compared") from error
     if len(got) != len(names):
-        raise UsageError(f"[outputs] got {len(got)} results of the function and the outputs {', '.join(names)}, "
-                         "want as many: outputs= names those of the formula")
+        raise ExampleError(f"[outputs] got {len(got)} results of the function and the outputs {', '.join(names)}, "
+                           "want as many: outputs= names those of the formula",
+                           f"returns {len(got)} {'result' if len(got) == 1 else 'results'}, where the reference returns "
+                           f"{len(names)}", "return what the reference returns, in its order")
     out = []
     for value, name in zip(got, names):
         if not (hasattr(value, "__dlpack__") or isinstance(value, (np.ndarray, np.generic))):
-            raise UsageError(f"[check] got a {type(value).__name__} as result '{name}', want an array")
+            raise ExampleError(f"[check] got a {type(value).__name__} as result '{name}', want an array",
+                               f"returns a {type(value).__name__} where the reference returns an array ('{name}')",
+                               "return what the reference returns, in its order")
+        if asked.plain and (lazy := asked.frame.subclass(value)):
+            raise LateError(lazy, name)
         dtype = asked.frame.dtype(value)
         if dtype == "fp64" and storage != "fp64":
             asked.notes.append(f"result '{name}' is fp64; it is judged as {storage}")
@@ -196,6 +228,7 @@ def make_plan(asked: Request, formula: str, *, outputs: Sequence[str] | None, ba
     if not targets:
         raise UsageError(f"[reference] got '{formula}', want a formula, as \"y = x * sigmoid(x)\"")
     call = Call(asked.f, asked.slots, asked.by_name, list(asked.attributes))
+    call.returned = Returned(asked.frame.bits)
     for attribute, values in asked.attributes.items():
         if attribute not in call.passed and len(values) > 1:
             raise UsageError(f"[attributes] got several values of '{attribute}', which is no parameter of the function")
@@ -232,7 +265,7 @@ def make_plan(asked: Request, formula: str, *, outputs: Sequence[str] | None, ba
                 soft=extents[1] if extents else {}, contract=contract or Contract(),
                 library=asked.frame.name, storage=list(dtypes or [storage]), rows=rows or "", base=storage,
                 forward=kernel.forward, backward=run_backward, forms=list(forms), draw=draw,
-                forget=forget if renew is not None else None)
+                forget=forget if renew is not None else None, written_late=call.returned.written_late)
 
 
 def black_box(asked: Request, wanted: Sequence[bool], *, name: str, contract: Contract | None, **_: Any) -> Plan:
@@ -302,8 +335,11 @@ def run_plan(plan: Plan, asked: Request, wanted: Wanted) -> Report:
             out[tensor["name"]] = _as_given(asked.frame, values, tensor["dtype"])
         return out
 
-    return Report(core, formula=plan.formula, seed=wanted.seed, notes=asked.notes, inputs=arrays,
-                  power=lambda: _core.power_of(op, core, plan.backward is not None))
+    report = Report(core, formula=plan.formula, seed=wanted.seed, notes=asked.notes, inputs=arrays,
+                    power=lambda: _core.power_of(op, core, plan.backward is not None))
+    if plan.written_late is not None and plan.written_late():
+        report.add_late(plan.outputs[0][0])
+    return report
 
 
 def _as_given(frame: Any, values: np.ndarray[Any, Any], dtype: str) -> Any:

@@ -23,6 +23,7 @@ from ._core import EnvironmentError
 
 _SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
 _NAME = "ampcheck_solution"  # of the module: TORCH_EXTENSION_NAME
+_HINT = "build it with the compiler of CXX and the headers of torch that is installed here"
 _MOST_SECONDS = 600
 _STANDARD = "-std=c++20"  # torch's headers want it since 2.11, and older ones take it
 
@@ -50,11 +51,13 @@ def build(folder: str, files: Sequence[str], name: str) -> str:
     try:
         done = subprocess.run(_command(folder, sources, out), capture_output=True, text=True, timeout=_MOST_SECONDS, cwd=folder)
     except subprocess.TimeoutExpired:
-        raise ExampleError(f"[verify] got '{name}', which does not compile in {_MOST_SECONDS} s") from None
+        raise ExampleError(f"[verify] got '{name}', which does not compile in {_MOST_SECONDS} s",
+                           f"does not compile in {_MOST_SECONDS} s", _HINT) from None
     if done.returncode != 0:
         said = done.stderr.replace(folder + os.sep, "")
         first = re.search(r"^.*\b(?:error|undefined reference)\b.*$", said, re.MULTILINE)
-        raise ExampleError(f"[verify] got '{name}', which does not compile: {first.group(0) if first else said[-400:]}")
+        shown = first.group(0) if first else said[-400:]
+        raise ExampleError(f"[verify] got '{name}', which does not compile: {shown}", f"does not compile: {shown}", _HINT)
     return out
 
 
@@ -71,6 +74,6 @@ def load(path: str) -> ModuleType:
         module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
     except Exception as error:
-        raise ExampleError(f"[verify] got {type(error).__name__} from the solution's library as it was loaded: "
-                           f"{error}") from error
+        said = f"{type(error).__name__} from the solution's library as it was loaded: {error}"
+        raise ExampleError(f"[verify] got {said}", f"cannot be loaded: {said}", _HINT) from error
     return module

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -27,6 +28,7 @@ from ._options import fixed
 from ._problems import Problem, load, load_solution, member, role
 
 _MANY = 1 << 21  # elements of a tensor that make a case slow
+_MOST = 1 << 24  # elements of a tensor that the judge takes
 _MOST_REAL = 1 << 22  # elements of a workload's own tensors that are still judged
 _SAFETENSORS = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
                 torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.int64: "I64", torch.int32: "I32",
@@ -161,17 +163,24 @@ def _adjust(definition: Definition, free: set[str]) -> Callable[[Any], None]:
     return adjust
 
 
+def _held_extents(spec: Any, axes: dict[str, int], held: set[str]) -> tuple[int, list[str]]:
+    """Of an input by the axes that stay: how many elements, and the axes by name."""
+    own = [axis for axis in spec.shape or [] if axis in held]
+    return math.prod(axes[axis] for axis in own), own
+
+
 def _notes(definition: Definition, workload: Workload, free: set[str]) -> list[str]:
     out: list[str] = []
     axes = definition.extents(workload.axes)
     held = (set(definition.constant) - free) | definition.tied()
     for spec in definition.inputs:
-        size = 1
-        for axis in spec.shape or []:
-            size *= axes[axis] if axis in held else 1
+        size, own = _held_extents(spec, axes, held)
+        if size > _MOST:
+            raise UsageError(f"[definition] got '{spec.name}' of {size:,} elements by its constant axes alone, want at most "
+                             f"{_MOST:,}: --free {','.join(own)} lets these axes vary, where the solution takes other extents")
         if size > _MANY and not out:
             out.append(f"'{spec.name}' has {size:,} elements by its constant axes alone, so few cases fit into the budget: "
-                       "--free AXES lets constant axes vary, where the solution takes other extents")
+                       f"--free {','.join(own)} lets these axes vary, where the solution takes other extents")
     made = [n for n, spec in workload.inputs.items() if spec["type"] == "custom"]
     if made:
         out.append(f"the inputs {', '.join(made)} are drawn as all others: the definition's own generator is not used")

@@ -23,9 +23,9 @@ from ._core import EnvironmentError, UsageError
 _DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16,
            "float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2, "int64": torch.int64,
            "int32": torch.int32, "bool": torch.bool}
-_PYTHON = {"python", "pytorch", "triton", "cute_dsl", "cutile", "cudnn_frontend"}
+_PYTHON = {"python", "pytorch", "triton"}
 _CPP = {"cpp", "c++"}
-_OF_A_GPU = {"cutlass", "cublas", "cudnn"}
+_OF_A_GPU = {"cutlass", "cublas", "cudnn", "cute_dsl", "cutile", "cudnn_frontend"}
 _OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.USub: operator.neg,
@@ -90,7 +90,8 @@ def _evaluate(text: str, axes: Mapping[str, int], path: str) -> int:
             return _OPERATORS[type(node.op)](value(node.left), value(node.right))
         if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATORS:
             return _OPERATORS[type(node.op)](value(node.operand))
-        raise UsageError(f"[definition] {path}: got the expression '{text}', want + - * / // % ** of axes")
+        raise UsageError(f"[definition] {path}: got the expression '{text.strip()}', want + - * / // % ** of axes; extents "
+                         "that the data decides (ragged, paged) make no formula: judge a dense function, FILE:FUNCTION")
 
     return int(value(_parsed(text.strip(), path)))
 
@@ -247,8 +248,8 @@ class Solution:
         spec = _field(text, "spec", dict, where)
         languages = spec["languages"] if "languages" in spec else [_field(spec, "language", str, where)]
         if any(one in _OF_A_GPU or "cuda" in str(one).lower() for one in languages):
-            raise EnvironmentError(f"{where}: got a solution in {' and '.join(map(str, languages))}, which nvcc builds and "
-                                   "a GPU runs, want Python, Triton or C++ here; a library of CUDA kernels is "
+            raise EnvironmentError(f"{where}: got a solution in {' and '.join(map(str, languages))}, which a GPU "
+                                   "runs, want Python, Triton or C++ here; a library of CUDA kernels is "
                                    "checked with `ampcheck check --device cuda`, or without a GPU on device ptx")
         other = [one for one in languages if one not in _PYTHON | _CPP]
         if other:

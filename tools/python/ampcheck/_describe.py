@@ -186,6 +186,7 @@ class Plan:
     output_dims: list[str] = field(default_factory=list)  # of an op without a formula
     draw: random.Random | None = None  # draws the extents of the cases, which are small and fixed otherwise
     forget: Any = None  # forget(): the function remembers nothing of earlier calls from now on
+    written_late: Any = None  # written_late(): whether a result changed after its call had returned
     _drawn: int | None = None
 
     def type_rule(self, dtype: str) -> int:

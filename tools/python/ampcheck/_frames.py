@@ -2,13 +2,15 @@
 """Tensors between the judge and the function, in the library that the function's own tensors come from.
 
 The judge hands out memory that is valid during one call only. A function may keep what it was given, so it gets arrays of
-its own: the same ones in each call of that shape, with new contents. A function that caches by pointer or by id() thus
-meets new data at an old address, and its stale answer leaves the interval.
+its own: the same ones in calls of that shape, with new contents. A function that caches by pointer or by id() thus meets new
+data at an old address, and its stale answer leaves the interval.
 """
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,11 @@ def view(memory: Memory) -> np.ndarray[Any, Any]:
     return np.frombuffer(data, dtype=numpy_dtype(dtype)).reshape(shape)
 
 
+def address_of(memory: Memory) -> int:
+    data = memory[0]
+    return int(np.frombuffer(data, np.uint8).__array_interface__["data"][0]) if len(data) else 0
+
+
 def dtype_name(array: np.ndarray[Any, Any]) -> str:
     for name, dtype in _NUMPY.items():
         if array.dtype == dtype:
@@ -51,13 +58,38 @@ def dtype_name(array: np.ndarray[Any, Any]) -> str:
     raise UsageError(f"got dtype {array.dtype}, want a floating type, int64, int32, uint8 or bool")
 
 
+class Pool:
+    """The arrays that a function gets: of each input and shape two at most, so that calls come with other data at the same
+    address, and with the same data at another one, as the judge's own memory is the same or another."""
+
+    _LARGE = 1 << 22  # elements of which one is enough
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], list[tuple[int, Any]]] = {}
+
+    def array(self, slot: object, memory: Memory, make: Callable[[], Any]) -> Any:
+        """The one for this memory, else a new one, else the one that was used before the last."""
+        _, shape, dtype = memory
+        known = self._known.setdefault((slot, shape, dtype), [])
+        address = address_of(memory)
+        at = next((i for i, (place, _) in enumerate(known) if place == address), -1)
+        if at < 0 and len(known) < (2 if math.prod(shape) <= self._LARGE else 1):
+            known.append((address, make()))
+        else:
+            known.append((address, known.pop(max(at, 0))[1]))
+        return known[-1][1]
+
+    def clear(self) -> None:
+        self._known.clear()
+
+
 class NumpyFrame:
     """Functions of NumPy arrays."""
 
     name = "numpy"
 
     def __init__(self) -> None:
-        self._pool: dict[tuple[object, ...], Any] = {}
+        self._pool = Pool()
 
     def dtype(self, tensor: Any) -> str:
         return dtype_name(tensor)
@@ -81,10 +113,7 @@ class NumpyFrame:
     def taken(self, slot: object, memory: Memory, boolean: bool) -> Any:
         """The function's own array with the contents of the memory."""
         _, shape, dtype = memory
-        key = (slot, shape, dtype)
-        if key not in self._pool:
-            self._pool[key] = np.empty(shape, np.bool_ if boolean else numpy_dtype(dtype))
-        out = self._pool[key]
+        out = self._pool.array(slot, memory, lambda: np.empty(shape, np.bool_ if boolean else numpy_dtype(dtype)))
         out.setflags(write=True)
         np.copyto(out, view(memory), casting="unsafe")
         return out
@@ -104,6 +133,9 @@ class NumpyFrame:
             raise ValueError(f"{what} has shape {list(got.shape)}, want {list(memory[1])}")
         with np.errstate(over="ignore", invalid="ignore"):
             np.copyto(view(memory), got, casting="unsafe")
+
+    def bits(self, tensor: Any) -> bytes:
+        return np.asarray(tensor).tobytes()
 
     def quiet(self) -> Any:
         """The cases overflow on purpose: NumPy's warnings would say so thousands of times."""
@@ -150,6 +182,9 @@ class ArrayFrame(NumpyFrame):
 
     def taken(self, slot: object, memory: Memory, boolean: bool) -> Any:
         return self._own(super().taken(slot, memory, boolean))
+
+    def bits(self, tensor: Any) -> bytes:
+        return super().bits(self._host(tensor))
 
     def changed(self, tensor: Any, memory: Memory) -> None:
         super().changed(self._host(tensor), memory)

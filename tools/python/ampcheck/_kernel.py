@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import struct
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -13,8 +15,11 @@ from typing import Any
 
 from ._core import UsageError
 from ._frames import Memory
+from ._triton import as_on_a_gpu
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_SETTLES = (0.02, 1.0)  # seconds, and further ones while threads run
+_STANDARD = (os.path.dirname(os.__file__) + os.sep, "<frozen")  # Python's own library
 
 
 class Watch:
@@ -47,7 +52,7 @@ class KernelFailed(Exception):
     def __init__(self, error: BaseException) -> None:
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_HERE)]
-        own = [f for f in frames if "site-packages" not in f.filename] or frames
+        own = [f for f in frames if "site-packages" not in f.filename and not f.filename.startswith(_STANDARD)] or frames
         if own:
             said += f" ({os.path.basename(own[-1].filename)}:{own[-1].lineno})"
         self.ampcheck_said = " ".join(said.split())
@@ -73,6 +78,47 @@ def _takes(f: Callable[..., Any], name: str) -> bool:
         p.kind == inspect.Parameter.VAR_KEYWORD for p in found.values())
 
 
+class Returned:
+    """What the last call returned: whether it is written before the next one begins. A function may use its own memory again
+    in the next call, so no longer. Of the first calls and of small results alone: it is kept twice."""
+
+    _CALLS, _ELEMENTS = 100, 1 << 17
+
+    def __init__(self, bits: Callable[[Any], bytes]) -> None:
+        self._bits = bits
+        self._calls = 0
+        self._last: list[tuple[Any, bytes]] = []
+        self.late = False
+
+    def settle(self, threads: set[int | None]) -> None:
+        """After the first call: gives work of its own time to end, above all Python's threads that are none of `threads`."""
+        end = time.monotonic() + _SETTLES[0]
+        while time.monotonic() < end or (time.monotonic() < end + _SETTLES[1] and
+                                         any(t.ident not in threads for t in threading.enumerate())):
+            time.sleep(0.005)
+
+    def next_call(self) -> None:
+        try:
+            self.late = self.late or any(self._bits(value) != before for value, before in self._last)
+        except Exception:  # what is no array is said elsewhere
+            pass
+        self._last = []
+
+    def keep(self, got: Sequence[Any]) -> None:
+        self._calls += 1
+        if self._calls > self._CALLS or sum(math.prod(getattr(value, "shape", ())) for value in got) > self._ELEMENTS:
+            return
+        try:
+            self._last = [(value, self._bits(value)) for value in got]
+        except Exception:
+            self._last = []
+
+    def written_late(self) -> bool:
+        """After the last call."""
+        self.next_call()
+        return self.late
+
+
 class Call:
     """How the function is called: each of its arguments is an input of the op (by its number) or a constant."""
 
@@ -83,6 +129,7 @@ class Call:
         self.by_name = by_name
         self.attributes = attributes
         self.passed = [name for name in attributes if _takes(f, name)]
+        self.returned: Returned | None = None  # of the function that is judged
 
     def __call__(self, tensors: Sequence[Any], attributes: Sequence[float]) -> list[Any]:
         values = [constant if at is None else tensors[at] for _, at, constant in self.slots]
@@ -90,8 +137,14 @@ class Call:
         if self.by_name:
             named.update({name: value for (name, _, _), value in zip(self.slots, values)})
             values = []
-        got = self.f(*values, **named)
-        return list(got) if isinstance(got, (tuple, list)) else [got]
+        if self.returned is not None:
+            self.returned.next_call()
+        with as_on_a_gpu:
+            got = self.f(*values, **named)
+        out = list(got) if isinstance(got, (tuple, list)) else [got]
+        if self.returned is not None:
+            self.returned.keep(out)
+        return out
 
 
 class Kernel:
@@ -138,7 +191,7 @@ class Kernel:
             tensors = self._taken(inputs)
             arriving = [self._frame.taken(f"d{name}", memory, False) for name, memory in zip(self._outputs, cotangents)]
             wanted = [memory is not None for memory in gradients]
-            with self._frame.quiet(), running:
+            with self._frame.quiet(), running, as_on_a_gpu:
                 got = self._gradients(tensors, wanted, arriving, attributes)
             for gradient, given, name in zip(got, gradients, self._inputs):
                 if given is None:

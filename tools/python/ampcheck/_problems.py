@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +17,7 @@ from ._check import ExampleError
 from ._core import EnvironmentError, UsageError
 from ._kernel import running
 from ._replaced import Functions, ReplacedError, words
-
-#: What torch's load and load_inline say where they cannot build.
-_MISSING = re.compile("CUDA_HOME|nvcc|[Nn]inja|NVIDIA driver|CUDA driver")
+from ._surroundings import missing_gpu, missing_tool
 
 
 class LoadError(UsageError):
@@ -76,11 +73,18 @@ def load_solution(path: str) -> ModuleType:
             raise ReplacedError(words(replaced, "as it is loaded"))
         return module
     except LoadError as error:
-        if missing := _MISSING.search(str(error)):
-            raise EnvironmentError(f"[verify] got '{os.path.basename(path)}', which builds kernels as it is loaded and finds "
-                                   f"no '{missing.group(0)}' here: {error.__cause__}; CUDA sources need nvcc and a GPU, C++ "
-                                   "sources of torch's load_inline a compiler and ninja (pip install ninja)") from error
-        raise ExampleError(str(error)) from error
+        cause = error.__cause__ or error
+        name = os.path.basename(path)
+        if tool := missing_tool(cause):
+            raise EnvironmentError(f"[verify] got '{name}', which builds kernels as it is loaded and finds no '{tool}' here: "
+                                   f"{cause}; CUDA sources need nvcc and a GPU, C++ sources of torch's load_inline a compiler "
+                                   "and ninja (pip install ninja)") from error
+        if missing := missing_gpu(cause):
+            raise EnvironmentError(f"[verify] got '{name}', which fails as it is loaded: {cause}; want {missing}") from error
+        hint = ("import what is installed here, or install it" if isinstance(cause, ImportError) else
+                "the file must load: run it with Python alone")
+        said = f"cannot be loaded: {type(cause).__name__} from '{name}' itself: {cause}"
+        raise ExampleError(str(error), said, hint) from error
 
 
 def member(module: ModuleType, path: str, name: str) -> Any:
@@ -125,7 +129,10 @@ def kernelbench(problem: str, solution: str, seed: int) -> Problem:
         module = kind(*init())
         return module.eval()
 
-    model = made(member(theirs, problem, "Model"))
+    if not hasattr(theirs, "Model"):
+        raise UsageError(f"[verify] got '{problem}' without Model, want a KernelBench file (Model, get_inputs), or "
+                         "FILE:FUNCTION")
+    model = made(theirs.Model)
 
     def made_of(module: ModuleType) -> torch.nn.Module:
         return made(member(module, solution, "ModelNew" if hasattr(module, "ModelNew") else "Model"))

@@ -105,7 +105,7 @@ class Recorder:
         self._undo: list[Callable[[], Any]] = []
         self._calls: dict[str, int] = {}
         self._before: dict[str, torch.Tensor] = {}
-        self._dtype = "fp32"
+        self._dtype, self._autocast = "fp32", "none"
 
     # ---- The context. ----
 
@@ -171,6 +171,9 @@ class Recorder:
             return
         if dtype in ("fp16", "bf16"):
             self._dtype = dtype
+        for device in ("cpu", "cuda"):  # whose lists the open region follows
+            if torch.is_autocast_enabled(device):
+                self._autocast = device
         fields = {"step": self._step, "seq": self._seq, "phase": phase, "cast": False, "op": op, "layer": layer,
                   "tensor": tensor, "dtype": dtype, "from": "", "source": -1, "scale": scale, "role": "none"}
         self._seq += 1
@@ -235,7 +238,7 @@ class Recorder:
             return
         kind = "torch" if self._scaler is not None and self._scaler.is_enabled() else "none"
         self._header = {"schema": _SCHEMA, "model": type(self._model).__name__, "dtype": self._dtype,
-                        "autocast": "none" if self._dtype == "fp32" else "cuda",
+                        "autocast": self._autocast,
                         "autocast_tables": f"torch {torch.__version__}", "scaler": kind, "seed": 0, "steps": 0,
                         "local": False, "carried": False}
         self._file.write(json.dumps(self._header) + "\n")

@@ -13,8 +13,7 @@ import os
 import platform
 import struct
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ._core import EnvironmentError
 
@@ -140,22 +139,3 @@ def enter(reads: Sequence[str], scratch: str) -> None:
         raise EnvironmentError(f"[sandbox] no_new_privs: {os.strerror(ctypes.get_errno())}")
     _landlock(libc, reads, scratch)
     _seccomp(libc)
-
-
-def run(command: Sequence[str], files: Sequence[str]) -> int:
-    """Runs a Python command inside, and returns its exit code; 128 + N where signal N ended it. Raises EnvironmentError where
-    this system has no sandbox."""
-    version()
-    with tempfile.TemporaryDirectory(prefix="ampcheck-sandbox-") as scratch:
-        given: Mapping[str, str] = environment(scratch)
-        child = os.fork()
-        if child == 0:
-            try:
-                enter(readable(files), scratch)
-                os.execve(sys.executable, [sys.executable, *command], dict(given))
-            except BaseException as error:
-                os.write(2, f"ampcheck: {error}\n".encode())
-            finally:
-                os._exit(6)
-        status = os.waitpid(child, 0)[1]
-    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ._core import UsageError
-from ._frames import Memory
+from ._frames import Memory, Pool
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16,
           "e4m3fn": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "i64": torch.int64, "i32": torch.int32,
@@ -33,7 +33,7 @@ class TorchFrame:
 
     def __init__(self, example: torch.Tensor) -> None:
         self.device = example.device
-        self._pool: dict[tuple[object, ...], torch.Tensor] = {}
+        self._pool = Pool()
 
     def dtype(self, tensor: torch.Tensor) -> str:
         if tensor.dtype not in NAMES:
@@ -50,6 +50,10 @@ class TorchFrame:
     def is_bool(self, tensor: torch.Tensor) -> bool:
         return tensor.dtype == torch.bool
 
+    def subclass(self, value: Any) -> str:
+        """The name of a type that is no plain tensor."""
+        return "" if type(value) in (torch.Tensor, torch.nn.Parameter) else type(value).__name__
+
     def all_positive(self, tensor: torch.Tensor) -> bool:
         return tensor.numel() > 0 and bool((tensor > 0).all())
 
@@ -58,10 +62,8 @@ class TorchFrame:
 
     def taken(self, slot: object, memory: Memory, boolean: bool) -> torch.Tensor:
         _, shape, dtype = memory
-        key = (slot, shape, dtype)
-        if key not in self._pool:
-            self._pool[key] = torch.empty(shape, dtype=torch.bool if boolean else DTYPES[dtype], device=self.device)
-        out = self._pool[key]
+        out: torch.Tensor = self._pool.array(slot, memory, lambda: torch.empty(
+            shape, dtype=torch.bool if boolean else DTYPES[dtype], device=self.device))
         with torch.no_grad():
             out.copy_(view(memory))
         return out.detach()  # the same memory, and none of the last call's autograd state
@@ -80,6 +82,9 @@ class TorchFrame:
         if tuple(tensor.shape) != memory[1]:
             raise ValueError(f"{what} has shape {list(tensor.shape)}, want {list(memory[1])}")
         view(memory).copy_(tensor.detach())
+
+    def bits(self, tensor: torch.Tensor) -> bytes:
+        return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
     def quiet(self) -> Any:
         return contextlib.nullcontext()

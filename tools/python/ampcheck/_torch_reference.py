@@ -4,11 +4,14 @@ core ATen, and written as a formula of the language."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import logging
 import math
 import re
 import types
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +62,22 @@ _BATCH = -1
 _FREE_AXES = (99, 2, 1, _BATCH, 0)
 
 
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Without the log lines of torch's tracer: what it cannot trace is tried in another way, or refused in our words."""
+    known, trace = logging.root.manager.disable, logging.getLogger("torch.__trace")  # whose records ask for no level
+    was = trace.disabled
+    logging.disable(logging.ERROR)
+    trace.disabled = True
+    try:
+        said = io.StringIO()  # graphs that it could not finish
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            yield
+    finally:
+        logging.disable(known)
+        trace.disabled = was
+
+
 def export(module: torch.nn.Module, arguments: Sequence[Any], free: int) -> Any:
     """The program in core ATen. Extents that it needs come out fixed, all others of the first `free` axes free."""
     auto = torch.export.Dim.AUTO
@@ -72,7 +91,7 @@ def export(module: torch.nn.Module, arguments: Sequence[Any], free: int) -> Any:
             return {0: auto} if x is first and x.ndim else {}
         return {axis: auto for axis in range(x.ndim) if free and (x.ndim < 3 or axis < free)}
 
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), _silent():
         warnings.simplefilter("ignore")
         shapes = (tuple(dims(x) for x in arguments),) if free else None
         return torch.export.export(module, tuple(arguments), dynamic_shapes=shapes, strict=False).run_decompositions()
@@ -150,7 +169,13 @@ def trace_reference(reference: Callable[..., Any], arguments: Sequence[Any], nam
             failed = failed or error
     if refused is not None:
         raise refused
-    text = (str(failed).strip().splitlines() or [""])[0]
+    text = (str(failed).strip().splitlines() or [""])[0].rstrip(".")
+    if type(failed).__name__ == "GuardOnDataDependentSymNode":
+        where = place_of(str(failed))
+        raise UsageError(f"[reference] got a function whose way depends on the data{' at ' + where if where else ''}, want one "
+                         "that computes the same for all data, or a formula") from failed
+    if "data pointer" in text:
+        text = "it runs a kernel of its own (Triton, or an op of a library), which has no trace"
     raise UsageError(f"[reference] got a function that torch.export cannot trace: {type(failed).__name__}: {text}; want one "
                      "of tensor operations alone, or a formula") from failed
 

@@ -78,7 +78,7 @@ class AmpcheckEvaluator(DefaultEvaluator):  # type: ignore[misc]
             problem.device = device
             return verify.result_of(verify.judge(problem, args, seed), seed, time.monotonic() - start)
         except ExampleError as error:
-            return verify.failed_at_once(error, seed, time.monotonic() - start)
+            return verify.not_run(error, seed, time.monotonic() - start)
 
 
 def install() -> None:

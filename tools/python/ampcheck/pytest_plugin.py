@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ._core import UsageError
 from ._report import Report
 
 
@@ -30,11 +31,16 @@ def _ampcheck(request: pytest.FixtureRequest) -> Callable[..., Report]:
              "budget_s": request.config.getoption("--ampcheck-budget")}
 
     def run(f: Callable[..., Any], *arguments: Any, **options: Any) -> Report:
+        __tracebackhide__ = True
         options.update({name: value for name, value in given.items() if value is not None})
-        report = check(f, *arguments, **options)
+        try:
+            report = check(f, *arguments, **options)
+        except UsageError as error:
+            raise error.with_traceback(None) from None  # the line of the test, and none of ours
         request.node.user_properties.append(("ampcheck", repr(report)))
         if not report:
-            pytest.fail(str(report), pytrace=False)
+            # The line of pytest's summary is the first one.
+            pytest.fail(f"{report.findings[0]}\n\n{report}" if report.findings else str(report), pytrace=False)
         return report
 
     return run

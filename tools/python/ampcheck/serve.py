@@ -10,14 +10,12 @@ import json
 import mmap
 import os
 import secrets
-import select
-import signal
 import sys
 import tempfile
 import time
 from typing import Any
 
-from . import _sandbox, verify
+from . import _child, _sandbox, verify
 from ._core import EnvironmentError, UsageError
 from ._kernel import running
 
@@ -102,7 +100,6 @@ def _in_child(arguments: list[str], folder: str, to: int) -> None:
     """Runs `verify` with its output in a file, and ends the process."""
     code = 70
     try:
-        os.setsid()  # so that what a solution starts ends with it
         gc.freeze()  # or each trace looks through all of torch's objects for garbage again and again
         quiet = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):  # a solution prints nothing between the answers
@@ -116,69 +113,20 @@ def _in_child(arguments: list[str], folder: str, to: int) -> None:
                 code, text = 6, {"error": str(error)}
             except Exception as error:  # no fault of the solution
                 code, text = 70, {"error": f"ampcheck failed: {type(error).__name__}: {error}"}
-            json.dump({"exit_code": code, **text}, answer, allow_nan=False)
+            answer.write(json.dumps({"exit_code": code, **text}, allow_nan=False) + "\n")
     finally:
         os._exit(code)
-
-
-def _end(child: int) -> int:
-    """Ends a child and all that it started; its status."""
-    try:
-        os.killpg(child, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    return os.waitpid(child, 0)[1]
-
-
-def _read(source: int, seconds: float) -> tuple[str, bool]:
-    """What a child says until it closes its end, and whether that took too long."""
-    end = time.monotonic() + seconds
-    parts: list[bytes] = []
-    while True:
-        left = end - time.monotonic()
-        ready, _, _ = select.select([source], [], [], max(left, 0))
-        if not ready:
-            return b"".join(parts).decode("utf-8", "replace"), True
-        part = os.read(source, 1 << 16)
-        if not part:
-            return b"".join(parts).decode("utf-8", "replace"), False
-        parts.append(part)
 
 
 def answer(request: dict[str, Any], timeout: float) -> dict[str, Any]:
     """The answer to one request. The seed is drawn here: a solution that ends the process does not hide it."""
     start = time.monotonic()
     seed = int(request.get("seed", secrets.randbits(63)))
-    seconds = float(request.get("timeout", timeout))
     running.shared = mmap.mmap(-1, 8)  # of the child, too
-    with tempfile.TemporaryDirectory(prefix="ampcheck-serve-") as folder:
+    with tempfile.TemporaryDirectory(prefix="ampcheck-serve-", ignore_cleanup_errors=True) as folder:
         arguments = _arguments({**request, "seed": seed}, folder)
-        source, to = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(source)
-            _in_child(arguments, folder, to)
-        os.close(to)
-        text, late = _read(source, seconds)
-        hangs = late and running.seconds() > max(1.0, seconds / 4)
-        os.close(source)
-        status = _end(child)
-    took = time.monotonic() - start
-    if late and not hangs:
-        return {"exit_code": 5, **verify.not_finished(seconds, seed, took)}
-    if late:
-        return {"exit_code": 1, **verify.failed_at_once(
-            RuntimeError(f"no answer within {seconds:g} s: the solution hangs, or is too slow"), seed, took, "TIMEOUT",
-            "AC502")}
-    try:
-        return json.loads(text)
-    except ValueError:
-        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:  # as the system does where memory ends
-            out = verify.not_finished(seconds, seed, took)
-            return {"exit_code": 5, **out, "notes": ["the process was killed, as it is where memory runs out: give it more"]}
-        how = (f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit code {os.WEXITSTATUS(status)}")
-        return {"exit_code": 1,
-                **verify.failed_at_once(RuntimeError(f"the solution ended the process ({how})"), seed, took)}
+        return _child.verdict(lambda to: _in_child(arguments, folder, to), float(request.get("timeout", timeout)), seed,
+                              lambda: time.monotonic() - start)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -191,6 +139,7 @@ def main(argv: list[str] | None = None) -> int:
     except ImportError as error:
         print(f"ampcheck: {error}", file=sys.stderr)
         return 6
+    sys.stdin.reconfigure(errors="replace")  # type: ignore[union-attr]  # such a line is no JSON, and the next one may be
     for number, line in enumerate(sys.stdin, 1):
         if not line.strip():
             continue

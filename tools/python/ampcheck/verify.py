@@ -4,30 +4,54 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import io
 import json
 import os
 import random
 import secrets
+import shlex
 import sys
+import threading
 import time
 from typing import Any
 
-from . import _check, _sandbox
+from . import _check, _child
 from ._core import EnvironmentError, UsageError
 from ._describe import Plan
+from ._long import long_cases
+from ._options import Dim
 from ._replaced import Functions, ReplacedError, words
 from ._report import Finding, Report
 
 _HINTS = {
     "AC101": "compute the counterexample by hand: the formula is the reference, the interval is what rounding may do",
-    "AC102": "something overflows or divides by zero where the reference does not: subtract the maximum, keep the epsilon",
+    "AC102": "something overflows or divides by zero where the reference does not (subtract the maximum, keep the epsilon), or "
+             "elements are not written",
     "AC103": "a NaN or infinity of the inputs is hidden: maxima and masks must pass it on",
+    "AC104": "forward and backward contradict each other: look for a sign, a factor or a term of the gradient",
+    "AC105": "round sums to nearest, and compute what a row shares (a mean, a denominator) in fp32",
+    "AC106": "forward mode and backward contradict each other: look for a sign, a factor or a term",
+    "AC201": "scale, subtract the maximum or compute wider, so that what is on the way stays inside its type",
+    "AC203": "reorder the products, or subtract the maximum, so that no number on the way overflows or vanishes",
+    "AC204": "give one of the slopes at both sides where the function has a kink",
+    "AC205": "give the slope that the reference gives where the function has a kink",
+    "AC206": "give the slope that the reference gives where the function has a kink",
     "AC301": "keep partial sums in fp32 and round once, when the result is stored",
     "AC302": "keep intermediates in fp32 and round once, when the result is stored",
+    "AC303": "keep subnormal numbers: build without flush to zero",
+    "AC304": "use exact functions in place of fast ones, and keep what is on the way in fp32",
+    "AC305": "convert with rounding to nearest: dropping bits truncates",
     "AC401": "some elements are not written: look at the mask of the last block",
+    "AC402": "write inside of the tensors alone: look at bounds and strides of the stores",
     "AC403": "do not write to the inputs",
     "AC404": "the result depends on what was there before: initialise it, and keep nothing from call to call",
+    "AC405": "carry nothing from one row to the next, and reduce over the right axis",
+    "AC406": "use each tensor's own strides, or make it contiguous first",
+    "AC407": "compute the gradient linearly in what arrives: no clipping, no constant added",
+    "AC408": "add to the gradient that is there, or overwrite it, as the contract says",
+    "AC409": "choose tiles and splits by the length of a row, never by the number of rows",
     "AC410": "keep no result from call to call: neither by shape, nor by address, nor by a part of the data",
     "AC411": "wait for threads and streams before you return",
     "AC412": "compute the result, and leave the functions of Python, torch and numpy as they are",
@@ -61,6 +85,9 @@ def _parser() -> argparse.ArgumentParser:
                         help="constant axes of a definition that may vary: N,K or all")
     parser.add_argument("--sandbox", action="store_true", help="in a process without network, that reads the files of the "
                         "problem and of Python alone (Landlock and seccomp; Linux)")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="after which a solution that hangs is wrong, and a "
+                        "judge that is not done has no verdict (100 s more than the budget)")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
     parser.add_argument("--sandboxed", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--jobs", type=int, default=1, help="cases at a time (1, so that the calls of the "
                         "solution come in the same order each time; 0: one for each core)")
@@ -110,7 +137,7 @@ def judge(problem: Any, args: argparse.Namespace, seed: int) -> list[Report]:
     examples = small_examples(trace, arguments, draw, problem.reference)
     examples = [x.to(problem.device) if isinstance(x, torch.Tensor) else x for x in examples]
     asked = _check.request(problem.solution, examples, None, problem.reference)
-    asked.renew = problem.renew
+    asked.renew, asked.plain = problem.renew, True
     for (_, at, _), name in zip(asked.slots, problem.names):
         if at is not None:
             asked.tensors[at].name = name
@@ -132,10 +159,29 @@ def judge(problem: Any, args: argparse.Namespace, seed: int) -> list[Report]:
     _excuse(reports[0], plan, asked, problem.reference, same_bits=args.rounding != "mathematics")
     if not reports[0].findings:
         _look_for_torch(reports[0], asked, problem)
+    for case in [] if reports[0].findings else _long_cases(plan, reports[0], draw):
+        if sum(report.seconds for report in reports) > args.budget / 2:
+            asked.notes.append(f"'{case}' is not judged: half of the budget was spent; --budget gives more")
+            break
+        try:
+            reports.append(_check.run_plan(plan, asked, dataclasses.replace(wanted, cases=[case])))
+        except UsageError:
+            continue  # extents that belong together
+        _excuse(reports[-1], plan, asked, problem.reference, same_bits=args.rounding != "mathematics")
+        if reports[-1].findings:
+            return reports
+        if reports[-1].excused:  # nothing of it was judged
+            reports[0].notes += reports.pop().notes
     if problem.real is not None and not reports[0].findings:
         asked.notes.append("one case is the workload's own tensors")
         reports.append(_check.run_plan(plan, asked, dataclasses.replace(wanted, inputs=problem.real, regimes="standard")))
     return reports
+
+
+def _long_cases(plan: Plan, report: Report, draw: random.Random) -> list[str]:
+    limits = {symbol: plan.limits.get(symbol) or plan.soft.get(symbol) or Dim() for symbol in plan.extents}
+    names = [case["case"] for case in json.loads(report.to_json())["cases"]]
+    return [] if report.totals["skipped"] else long_cases(plan, limits, names, draw)
 
 
 def _limit_batches(trace: Any, images: list[Any], most: int) -> None:
@@ -249,7 +295,7 @@ def _smallest(found: Finding) -> dict[str, Any]:
 
 def counterexample(report: Report) -> dict[str, Any] | None:
     """The smallest failing case, with its inputs where they are few."""
-    if not report.findings:
+    if not report.findings or not report.findings[0].case:
         return None
     found = report.findings[0]
     inputs = {}
@@ -273,21 +319,42 @@ def result_of(reports: list[Report], seed: int, seconds: float) -> dict[str, Any
     first = report.findings[0] if report.findings else None
     totals = {key: sum(one.totals[key] for one in reports) for key in report.totals}
     judged = totals["passed"] + totals["failed"] > 0
-    return {"schema": "ampcheck.verify/1", "verdict": "wrong" if first else "right" if _passed(report) else "incomplete",
+    verdict = "wrong" if first else "right" if all(map(_passed, reports)) else "incomplete"
+    return {"schema": "ampcheck.verify/1", "verdict": verdict,
             "class": first.verdict if first else "ROUNDING" if judged else "SKIPPED", "code": first.code if first else "",
             "cause": (first.cause or first.note) if first else "", "hint": _HINTS.get(first.code, "") if first else "",
-            "counterexample": counterexample(report), "cases": totals["cases"], "failed": totals["failed"] - reports[0].excused,
+            "counterexample": counterexample(report), "cases": totals["cases"],
+            "failed": totals["failed"] - sum(one.excused for one in reports),
             "elements": totals["elements"], "blind": totals["blind"], "power": _power(reports[0]),
             "reference_ops": reports[0].reference_ops,
             "seconds": round(seconds, 3), "seed": str(seed),
-            "formula": report.formula, "notes": report.notes}
+            "formula": report.formula, "notes": list(dict.fromkeys(note for one in reports for note in one.notes))}
 
 
-def failed_at_once(error: Exception, seed: int, seconds: float, kind: str = "CRASH", code: str = "AC501") -> dict[str, Any]:
+def failed_at_once(error: Exception, seed: int, seconds: float, kind: str = "CRASH", code: str = "AC501",
+                   hint: str = "") -> dict[str, Any]:
     """A solution that raises, or returns something else, at the first call; or that does not return."""
     return {"schema": "ampcheck.verify/1", "verdict": "wrong", "class": kind, "code": code, "cause": str(error),
-            "hint": _HINTS[code], "counterexample": None, "cases": 0, "failed": 0, "elements": 0, "blind": 0,
+            "hint": hint or _HINTS[code], "counterexample": None, "cases": 0, "failed": 0, "elements": 0, "blind": 0,
             "power": None, "reference_ops": None, "seconds": round(seconds, 3), "seed": str(seed), "formula": "", "notes": []}
+
+
+def not_run(error: _check.ExampleError, seed: int, seconds: float, kind: str = "CRASH", code: str = "AC501") -> dict[str, Any]:
+    return failed_at_once(RuntimeError(f"the solution {error.of_solution}"), seed, seconds, kind, code, error.hint)
+
+
+def _left_running(known: set[int | None]) -> list[str]:
+    """Threads of Python that the solution started and that are still there."""
+    left = [t for t in threading.enumerate() if t.ident not in known and type(t).__name__ != "_DummyThread"]
+    if not left:
+        return []
+    return [f"the solution leaves {'a thread' if len(left) == 1 else f'{len(left)} threads'} running when it returns: what "
+            "they do later is not judged, and no timer counts it"]
+
+
+def ended_the_process(how: str, seed: int, seconds: float) -> dict[str, Any]:
+    return failed_at_once(RuntimeError(f"the solution ended the process ({how})"), seed, seconds,
+                          hint="end no process, and read and write no memory but that of the tensors")
 
 
 def not_finished(limit: float, seed: int, seconds: float) -> dict[str, Any]:
@@ -303,6 +370,8 @@ def text_of(result: dict[str, Any], again: str) -> str:
     example = result["counterexample"]
     if result["cause"]:
         lines.append(f"  cause   {result['cause']}")
+    elif result["code"]:
+        lines.append(f"  cause   none is known that gives these numbers (ampcheck explain {result['code']})")
     if example is not None:
         lines.append(f"  case    '{example['case']}'")
         if example["index"] is not None:
@@ -325,7 +394,7 @@ def text_of(result: dict[str, Any], again: str) -> str:
 
 def _verified(args: argparse.Namespace, seed: int) -> tuple[int, dict[str, Any]]:
     """Exit code and result; where nothing could be judged, `error` alone."""
-    start = time.monotonic()
+    start, threads = time.monotonic(), {thread.ident for thread in threading.enumerate()}
     try:
         from ._problems import read
 
@@ -333,16 +402,26 @@ def _verified(args: argparse.Namespace, seed: int) -> tuple[int, dict[str, Any]]
             problem = read(args.problem, args.solution, seed, args.workload, args.free)
             functions = Functions()
             reports = judge(problem, args, seed)
+        except _check.LateError as error:
+            return 1, not_run(error, seed, time.monotonic() - start, "STRUCTURAL", "AC411")
         except _check.ExampleError as error:
-            return 1, failed_at_once(error, seed, time.monotonic() - start)
+            return 1, not_run(error, seed, time.monotonic() - start)
         if (replaced := functions.restored()) and not reports[-1].findings:
             raise ReplacedError(words(replaced, "when it is called"))
         result = result_of(reports, seed, time.monotonic() - start)
+        result["notes"] = [*result["notes"], *_left_running(threads)]
         if args.sandboxed:
             result["notes"] = [*result["notes"], "in a sandbox: no network, and no files but those of the problem"]
-        return 0 if _passed(reports[-1]) else 1 if reports[-1].findings else 4 if not result["elements"] else 5, result
+        code = 0 if all(map(_passed, reports)) else 1 if reports[-1].findings else 4 if not result["elements"] else 5
+        skipped = sum(report.totals["skipped"] for report in reports)
+        if code == 5 and skipped:
+            result["notes"] = [*result["notes"], f"{_cases(skipped)} not judged: the budget of {args.budget:g} s ended first; "
+                               "--budget gives more"]
+        return code, result
     except ReplacedError as error:
         return 1, failed_at_once(error, seed, time.monotonic() - start, "STRUCTURAL", "AC412")
+    except SystemExit as end:
+        return 1, ended_the_process(f"sys.exit({'' if end.code is None else repr(end.code)})", seed, time.monotonic() - start)
     except UsageError as error:
         return 2, {"error": str(error)}
     except (EnvironmentError, ImportError, OSError) as error:
@@ -352,9 +431,9 @@ def _verified(args: argparse.Namespace, seed: int) -> tuple[int, dict[str, Any]]
 def _verified_inside(args: argparse.Namespace, seed: int) -> tuple[int, dict[str, Any]]:
     """The same, and says what a sandbox refused."""
     code, result = _verified(args, seed)
-    if args.sandboxed and "[Errno 13]" in result.get("cause", ""):
-        result["hint"] = ("the sandbox refuses all files but those of the problem, and every socket: compute from the inputs "
-                          "alone")
+    if args.sandboxed and any(f"[Errno {number}]" in result.get("cause", "") for number in (1, 13)):
+        result["hint"] = ("the sandbox refuses all files but those of the problem, every socket, and signals to other "
+                          "processes: compute from the inputs alone")
     return code, result
 
 
@@ -370,30 +449,68 @@ def warm() -> None:
 
 def answer(argv: list[str]) -> tuple[int, dict[str, Any]]:
     """The same for who asks by lines (`ampcheck serve`)."""
+    said = io.StringIO()
     try:
-        args = _parser().parse_args(argv)
+        with contextlib.redirect_stderr(said):
+            args = _parser().parse_args(argv)
     except SystemExit:
-        return 2, {"error": "got options that `verify` does not take, want those of its --help"}
+        return 2, {"error": said.getvalue().strip().splitlines()[-1].removeprefix("ampcheck verify: error: ")}
     return _verified_inside(args, args.seed if args.seed is not None else secrets.randbits(63))
 
 
-def main(argv: list[str] | None = None) -> int:
+def _given(argv: list[str] | None) -> argparse.Namespace | int:
+    """The options, or the exit code of who asked for help or gave others."""
     try:
-        args = _parser().parse_args(argv)
+        return _parser().parse_args(argv)
     except SystemExit as end:
         return int(end.code or 0)
-    if args.sandbox:
-        given = [a for a in (sys.argv[2:] if argv is None else argv) if a != "--sandbox"]
-        try:
-            return _sandbox.run(["-m", "ampcheck", "verify", *given, "--sandboxed"], files_of(args))
-        except EnvironmentError as error:
-            print(f"ampcheck: {error}", file=sys.stderr)
-            return 6
-    seed = args.seed if args.seed is not None else secrets.randbits(63)
-    code, result = _verified_inside(args, seed)
+
+
+def _told(args: argparse.Namespace, seed: int, code: int, result: dict[str, Any]) -> int:
+    """Prints a verdict; its exit code."""
     if "error" in result:
         print(f"ampcheck: {result['error']}", file=sys.stderr)
         return code
-    again = f"ampcheck verify {args.problem} {args.solution} --seed {seed}{' --sandbox' if args.sandboxed else ''}"
-    print(json.dumps(result, allow_nan=False) if args.json else text_of(result, again), end="\n" if args.json else "")
+    words = ["ampcheck", "verify", args.problem, args.solution, *_replayed(args), "--seed", str(seed)]
+    print(json.dumps(result, allow_nan=False) if args.json else text_of(result, shlex.join(words)),
+          end="\n" if args.json else "")
     return code
+
+
+def _replayed(args: argparse.Namespace) -> list[str]:
+    """The options that decide which cases there are and what is right."""
+    out = []
+    for name, value, default in (("--regimes", args.regimes, "standard"), ("--rounding", args.rounding, None),
+                                 ("--workload", args.workload, None), ("--free", ",".join(args.free), "")):
+        out += [name, value] if value != default else []
+    out += [word for dtype in args.dtype for word in ("--dtype", dtype)]
+    return out + ["--backward"] * args.backward + ["--sandbox"] * (args.sandbox or args.sandboxed)
+
+
+def main_here(argv: list[str] | None = None) -> int:
+    """`verify` in this process, which the solution may end."""
+    args = _given(argv)
+    if isinstance(args, int):
+        return args
+    seed = args.seed if args.seed is not None else secrets.randbits(63)
+    return _told(args, seed, *_verified_inside(args, seed))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """`verify` in a process of its own."""
+    args = _given(argv)
+    if isinstance(args, int):
+        return args
+    if args.inside is not None:
+        _child.inside(args.inside, lambda seed: _verified_inside(args, seed))
+    given = [a for a in (sys.argv[2:] if argv is None else argv) if a != "--sandbox"]
+    seed = args.seed if args.seed is not None else secrets.randbits(63)
+    seconds = args.timeout if args.timeout is not None else args.budget + 100
+    try:
+        result = _child.ask([*given, *["--sandboxed"] * args.sandbox], files_of(args) if args.sandbox else None, seconds, seed)
+    except EnvironmentError as error:
+        print(f"ampcheck: {error}", file=sys.stderr)
+        return 6
+    except KeyboardInterrupt:
+        return 130
+    return _told(args, seed, int(result.pop("exit_code")), result)
