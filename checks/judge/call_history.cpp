@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <thread>
@@ -19,8 +20,9 @@ namespace {
 using Bits = std::vector<std::byte>;
 
 constexpr std::int64_t kFewestInARow = 20, kMostMoved = std::int64_t{1} << 26;  ///< elements of all calls in a row
-constexpr double kMostSeconds =
-    4;  ///< of all calls in a row: an interpreted kernel may take a tenth of a second for each
+/// Of all calls in a row, of a kernel of which each takes that long: an interpreted one. A compiled one makes all of
+/// them, however busy the machine is.
+constexpr double kMostSeconds = 4, kInterpreted = 0.02;
 
 /// Tensors of forward calls, which stay where they are from call to call.
 class Place {
@@ -54,9 +56,10 @@ class Place {
     return run_.op.kernel.host->equal_calls(call_, written, in_a_row_);
   }
   std::int64_t in_a_row() const { return in_a_row_; }
-  /// Fewer calls in a row where each takes that long.
+  /// Fewer calls in a row where each takes so many seconds.
   void limit(double seconds) {
-    const double fit = kMostSeconds / std::max(seconds, 1e-9);
+    if (seconds < kInterpreted) return;
+    const double fit = kMostSeconds / seconds;
     if (fit < static_cast<double>(in_a_row_)) in_a_row_ = std::max(static_cast<std::int64_t>(fit), kFewestInARow);
   }
   /// What lies there now.
@@ -149,12 +152,16 @@ class History {
   bool suspicious(bool failed, const LaunchResult& launched) {
     std::vector<std::pair<const NamedValues*, Bits>> seen;
     const NamedValues mixed = with_ends_of(run_, a_, b_), turned = reversed(run_, a_);
-    seen.emplace_back(&a_, here_.call(a_));
-    const auto start = std::chrono::steady_clock::now();
-    seen.emplace_back(&b_, here_.call(b_));
-    there_.limit(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    double fastest = HUGE_VAL;  // of one call another process may take the time
+    const auto call = [&](Place& place, const NamedValues& inputs) {
+      const auto start = std::chrono::steady_clock::now();
+      seen.emplace_back(&inputs, place.call(inputs));
+      fastest = std::min(fastest, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    };
+    for (const NamedValues* inputs : {&a_, &b_}) call(here_, *inputs);
     for (const NamedValues* inputs : std::initializer_list<const NamedValues*>{&c_, &mixed, &turned, &a_, &b_})
-      seen.emplace_back(inputs, there_.call(*inputs));
+      call(there_, *inputs);
+    there_.limit(fastest);
     bool odd = failed || seen.front().second != here_.bits_of(launched) || there_.equal_calls(a_) < there_.in_a_row();
     for (std::size_t i = 0; i < seen.size(); ++i)
       for (std::size_t j = 0; j < i; ++j)

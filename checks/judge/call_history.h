@@ -11,7 +11,7 @@
 namespace ampcheck::checks {
 
 /// Calls in a row with the same tensors that must leave the same bits; fewer where a call moves many elements or takes
-/// longer than a millisecond.
+/// 20 ms or more, as an interpreted kernel does.
 inline constexpr std::int64_t kCallsInARow = 4000;
 
 /// AC410, at the first standard case of each storage type, of ops whose kernels can be made to forget

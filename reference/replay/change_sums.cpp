@@ -67,7 +67,7 @@ void cut_loops(std::int64_t n, See see) {
       std::vector<double> overlapping(static_cast<std::size_t>(n), 1.0);
       for (std::int64_t k = first ? block : block - 1; k + (first ? 0 : 1) < n; k += block)
         overlapping[static_cast<std::size_t>(k)] = 2;
-      if (n > block)
+      if (n > 2 * block)  // of one overlap alone weighted_sums() has more to say
         see(overlapping, fmt::format("with the {} of each block of {} counted twice, by the block {} it as well: the "
                                      "blocks overlap",
                                      first ? "first" : "last", block, first ? "before" : "after"));
