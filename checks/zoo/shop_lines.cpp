@@ -184,7 +184,7 @@ void add_sums(std::vector<Specimen>& out) {
         V::precision_contract, "rounded|stored|keeps|takes", mean(Twist::parts_in_storage), kHalfTypes, V::bug},
        {"running_mean_in_storage", 23, "m += (x - m) / i with m in the storage type", "any", V::precision_contract,
         "accumulates in|rounded|stored|keeps|takes", mean(Twist::running_mean_in_storage), kHalfTypes, V::bug},
-       {"count_of_nonzero", 42, "divides by the number of elements that are not 0, as of a mask", "zeros", V::bug,
+       {"divided_by_nonzeros", 42, "divides by the number of elements that are not 0, as of a mask", "zeros", V::bug,
         "zero|count|factor|divid|mask", mean(Twist::count_of_nonzero)},
        {"integer_reciprocal", 46, "1 / n is taken of integers in backward: dx is 0", "n above 1", V::bug,
         "zero|dead|missing|integer|no gradient", mean(Twist::integer_reciprocal), kAllTypes, V::structural}},
