@@ -82,10 +82,11 @@ Conviction that_says_why(const OpDef& op, const Conviction& first, std::span<con
       continue;
     }
     ++next;
-    if (CaseResult result = verdict_of_case(op, call, options); says_why(result)) return {std::move(result), call};
+    if (CaseResult result = verdict_of_case(op, call, options); gives_a_reason(result))
+      return {std::move(result), call};
   }
   for (const std::size_t k : that_differ(alike.size()))
-    if (CaseResult result = verdict_of_case(op, alike[k], options); says_why(result))
+    if (CaseResult result = verdict_of_case(op, alike[k], options); gives_a_reason(result))
       return {std::move(result), alike[k]};
   return first;
 }

@@ -379,7 +379,8 @@ class BestChange {
       if (there == nullptr || overflows_there_alone(*there)) continue;
       ++wrong;
       const Prediction seen = predicted_by_rows(*there, how, one, here.freedom, 0.5);
-      if (seen.tried > 0 ? seen.best.outside < 0.5 : change.edge.has_value()) return false;
+      // One of very many that fits here may be another one there.
+      if (seen.tried > 0 ? seen.best.outside < (here.freedom >= 20 ? 0.9 : 0.5) : change.edge.has_value()) return false;
       if (here.narrowed && seen.best.outside == 1)
         odds += std::max(0.0, narrow_odds(there->rows(wrong_.pass), seen.values).log10);
     }

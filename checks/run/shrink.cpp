@@ -181,6 +181,11 @@ bool says_why(const CaseResult& result) {
   return check != nullptr && says_why(*check);
 }
 
+bool gives_a_reason(const CaseResult& result) {
+  const CheckResult* const check = deciding_check(result);
+  return check != nullptr && gives_a_reason(*check);
+}
+
 void explain_as(const CaseResult& like, CaseResult& result) {
   std::map<CheckId, const CheckResult*> known;
   for (const CheckResult& check : like.checks)
@@ -250,7 +255,7 @@ std::vector<std::size_t> others_of(const std::vector<std::size_t>& all, const st
 /// Who does not say why takes it over from the first that does.
 void quote_each_other(const std::vector<std::size_t>& explained, std::vector<CaseResult>& results) {
   const auto says = [&](std::size_t i) { return says_why(results[i]); };
-  const auto first = std::ranges::find_if(explained, says);
+  const auto first = std::ranges::find_if(explained, [&](std::size_t i) { return gives_a_reason(results[i]); });
   if (first == explained.end()) return;
   const CaseResult like = results[*first];
   for (const std::size_t i : explained)
@@ -300,7 +305,8 @@ void explain_failures(const std::vector<Case>& cases, const RunOptions& options,
   for (const std::size_t i : explained) {
     if (!convicts(results[i].verdict) || says_why(results[i])) continue;
     for (const std::size_t like : explained)
-      if (same_kernel(results[like], results[i]) && says_why(results[like]) && may_say_why(results[like], results[i])) {
+      if (same_kernel(results[like], results[i]) && gives_a_reason(results[like]) &&
+          may_say_why(results[like], results[i])) {
         explain_as(CaseResult(results[like]), results[i]);
         break;
       }

@@ -23,6 +23,8 @@ bool may_say_why(const CaseResult& like, const CaseResult& result);
 
 /// Whether the finding that decides a case says why the kernel is wrong.
 bool says_why(const CaseResult& result);
+/// Whether it names a reason that another case may quote.
+bool gives_a_reason(const CaseResult& result);
 
 /// Of so many cases of one kind: the first, one in the middle and the last. They have other extents and data.
 std::set<std::size_t> that_differ(std::size_t count);
