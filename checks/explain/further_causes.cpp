@@ -221,6 +221,10 @@ std::string further_cause(const WrongTensor& wrong, Notes& notes, CheckResult& c
   for (const auto& hypothesis : {unstable_algebra, right_for_another_call})
     if (const std::string words = hypothesis(standing.rows()); !words.empty()) return words;
   if (const std::string words = transposed(wrong); !words.empty()) return words;
+  // Where all that is wrong is zero, the sign that it follows says more than a threshold found from it.
+  const bool zeros = std::ranges::all_of(wrong.comparison.outside,
+                                         [&](std::int64_t at) { return wrong.got[static_cast<std::size_t>(at)] == 0; });
+  if (const std::string words = zeros ? zero_where(wrong) : ""; !words.empty()) return words;
   const Replayed changed =
       a_factor_somewhere(wrong, check.cause) ? Replayed() : explained_by_further_change(standing.rows());
   if (changed.kind != Replayed::Kind::none) {

@@ -111,7 +111,7 @@ TEST(ErrorFieldCause, AnErrorOfOneOuterProductIsNamed) {
         }
         return y;
       });
-  EXPECT_TRUE(contains(sums, "the result is one outer product")) << sums;
+  EXPECT_TRUE(contains(sums, "with the sum along axis 1 in the place of each number of w")) << sums;
 }
 
 /// Where the result is such a product itself, any error of it is one; and one wrong row is none.
