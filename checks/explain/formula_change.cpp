@@ -373,14 +373,15 @@ class BestChange {
 
   bool holds_at_other_extents(Walk how, const reference::Change& change, const Agreement& here,
                               const reference::OneChange& one, double& odds) {
+    constexpr double kOfVeryMany = 20;  // bits of choice: what fits here may be another one there
+    const double least = here.freedom >= kOfVeryMany ? 0.9 : 0.5;
     FreshCases& fresh = fresh_cases_of(wrong_.run);
     for (int k = 0, wrong = 0; k < FreshCases::kElsewhere && wrong < 2; ++k) {
       FreshTensor* const there = fresh.elsewhere(wrong_.tensor.name, wrong_.pass, k);
       if (there == nullptr || overflows_there_alone(*there)) continue;
       ++wrong;
       const Prediction seen = predicted_by_rows(*there, how, one, here.freedom, 0.5);
-      // One of very many that fits here may be another one there.
-      if (seen.tried > 0 ? seen.best.outside < (here.freedom >= 20 ? 0.9 : 0.5) : change.edge.has_value()) return false;
+      if (seen.tried > 0 ? seen.best.outside < least : change.edge.has_value()) return false;
       if (here.narrowed && seen.best.outside == 1)
         odds += std::max(0.0, narrow_odds(there->rows(wrong_.pass), seen.values).log10);
     }

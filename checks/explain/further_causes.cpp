@@ -155,7 +155,8 @@ std::string few_digits(const WrongTensor& wrong, bool& of_function) {
   // Of either sign; or all that there is, by next to nothing.
   constexpr double kNextToNothing = 0x1p-10;
   const bool either_sign = 5 * up >= all && 5 * up <= 4 * all && functions != std::vector<std::string>{"reciprocal"},
-             everywhere = most <= kNextToNothing && 20 * errors.size() >= 19 * wrong.got.size();
+             everywhere =
+                 most <= kNextToNothing && 20 * errors.size() >= 19 * wrong.got.size() && !off_by_one_factor(wrong);
   of_function = errors.size() >= kFewest && (either_sign || everywhere);
   if (ulps) return another + fmt::format(", or of a fast or approximate {}", fmt::join(functions, " or "));
   const std::string rounded = rounded_on_the_way(wrong.tensor.dtype);

@@ -187,6 +187,8 @@ bool gives_a_reason(const CaseResult& result) {
 }
 
 void explain_as(const CaseResult& like, CaseResult& result) {
+  // In fp64 the size of the errors alone speaks for float: of a case whose errors do not, another one's say nothing.
+  const bool takes_contract = !(result.explained && result.dtype == "fp64");
   std::map<CheckId, const CheckResult*> known;
   for (const CheckResult& check : like.checks)
     if (check.failed > 0 && !check.cause.empty()) known.emplace(subject_of(check), &check);
@@ -197,9 +199,7 @@ void explain_as(const CaseResult& like, CaseResult& result) {
     const bool lost = as.code == Code::ac203 && (check.code == Code::ac102 || check.code == Code::ac103);
     if (!is_wrong_number(check.code)) continue;
     if (check.code == Code::ac102 && !lost && as.code != Code::ac101 && as.code != Code::ac102) continue;
-    // In fp64 the size of errors alone speaks for float, and those of this case do not.
-    const bool unlike = result.explained && result.dtype == "fp64";
-    if ((as.verdict == Verdict::precision_contract && !unlike) || lost) {
+    if ((as.verdict == Verdict::precision_contract && takes_contract) || lost) {
       check.code = as.code;
       check.verdict = as.verdict;
     }
@@ -207,7 +207,7 @@ void explain_as(const CaseResult& like, CaseResult& result) {
     check.cause = result.explained && !check.cause.empty() ? check.cause + "; " + quoted : quoted;
   }
   result.explained = true;
-  if (like.verdict == Verdict::precision_contract && result.dtype != "fp64" && contract_explains(result.checks)) {
+  if (like.verdict == Verdict::precision_contract && takes_contract && contract_explains(result.checks)) {
     result.code = like.code;
     result.verdict = like.verdict;
   }

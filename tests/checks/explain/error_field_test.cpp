@@ -112,6 +112,19 @@ TEST(ErrorFieldCause, AnErrorOfOneOuterProductIsNamed) {
         return y;
       });
   EXPECT_TRUE(contains(sums, "with the sum along axis 1 in the place of each number of w")) << sums;
+  const std::string products =  // that no change of the formula gives
+      of_matmul(kWide, [](const Values& x, const Values& w, Values y, std::size_t k, std::size_t m) {
+        for (std::size_t i = 0; i < y.size(); ++i) {
+          double a = 0, b = 0;
+          for (std::size_t j = 0; j < k; ++j) {
+            a += std::sin(3 * x[i / m * k + j]) * static_cast<double>(j + 2);
+            b += std::cos(5 * w[i % m * k + j]) + 0.3;
+          }
+          y[i] = a * b;
+        }
+        return y;
+      });
+  EXPECT_TRUE(contains(products, "the result is one outer product")) << products;
 }
 
 /// Where the result is such a product itself, any error of it is one; and one wrong row is none.

@@ -459,6 +459,35 @@ TEST(FurtherChanges, ANumberThatIsFoundAtTheOnlyWrongElementIsNotClaimed) {
   EXPECT_FALSE(contains(deciding_check(result)->cause, "these are the values")) << deciding_check(result)->cause;
 }
 
+/// A function that is off by next to nothing everywhere, and to one side, is one of few digits: a contract's. A
+/// constant factor of the same size is a bug, and so are errors that are larger, or that half of the numbers do not
+/// have.
+TEST(FurtherChanges, NextToNothingEverywhereIsAFunctionOfFewDigits) {
+  const Kind& shape = kKinds[0];
+  const Kind kind{"few_digits", shape.columns, "", "y = exp(x)", nullptr, nullptr, "", nullptr};
+  static double size = 0;
+  static bool every = true, varies = true;
+  const auto code = [&](double of, bool of_all, bool other_factors) {
+    size = of;
+    every = of_all;
+    varies = other_factors;
+    return cause_of(kind, [](const Values& x, const Values&, std::size_t) {
+      Values out;
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const double share = varies ? 0.3 + 0.35 * (1 + std::sin(static_cast<double>(i * i) * 1.7)) : 1;
+        out.push_back(std::exp(x[i]) * (1 + (every || i % 2 == 0 ? size * share : 0)));
+      }
+      return out;
+    });
+  };
+  const std::string rough = code(0x1p-12, true, true), factor = code(0x1p-12, true, false),
+                    large = code(0x1p-5, true, true), half = code(0x1p-12, false, true);
+  EXPECT_TRUE(rough.starts_with("AC304")) << rough;
+  EXPECT_TRUE(factor.starts_with("AC101")) << factor;
+  EXPECT_TRUE(large.starts_with("AC101")) << large;
+  EXPECT_TRUE(half.starts_with("AC101")) << half;
+}
+
 /// A backward that is another function of the cotangent than a linear one breaks a relation, whatever else it is.
 TEST(FurtherChanges, NotLinearInTheCotangentIsStructural) {
   const OpDef& op = *find_op("relu.guided");
