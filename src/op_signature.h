@@ -137,6 +137,8 @@ struct LaunchContract {
   std::string row_dim =
       {};  ///< symbols of the leading axes whose elements are independent rows, as "N" or "B H"; empty: none
   std::vector<std::string> row_independent = {};  ///< outputs and gradients for which that holds
+  std::string row_axis = {};  ///< the attribute that names the axis along which rows lie; where it is not -1, the last
+                              ///< one, the call has no rows of row_dim; empty: it always has
   bool batch_invariant =
       false;  ///< their bits depend neither on the number of rows nor on a row's place: the order of sums is fixed
   /// (output, input): the output overwrites the input; (gradient, cotangent): likewise in backward

@@ -236,9 +236,10 @@ std::unique_ptr<RowPart> rows_of_it(const WrongTensor& wrong, Which which) {
   if (wrong.pass == Pass::jvp || wrong.comparison.outside.empty() || wrong.run.accumulates(wrong.tensor.name))
     return nullptr;
   const auto& by_row = launch.row_independent;
-  if (std::find(by_row.begin(), by_row.end(), wrong.tensor.name) != by_row.end())
+  const bool any = rows_of(wrong.run.op.signature, wrong.run.call) > 0;
+  if (any && std::find(by_row.begin(), by_row.end(), wrong.tensor.name) != by_row.end())
     return filled(wrong, std::make_unique<RowPart>(), wrong.run.call, which);
-  return launch.row_dim.empty() ? rows_by_formula(wrong, which) : nullptr;
+  return any ? nullptr : rows_by_formula(wrong, which);
 }
 
 }  // namespace

@@ -17,6 +17,8 @@ bool has_rows(const OpSignature& signature, const TensorSpec& spec) {
 }
 
 std::int64_t rows_of(const OpSignature& signature, const OpCall& call) {
+  const std::string& axis = signature.launch.row_axis;
+  if (!axis.empty() && call.attributes.integer(axis) != -1) return 0;
   const std::vector<std::string> symbols = row_symbols(signature);
   std::int64_t rows = symbols.empty() ? 0 : 1;
   for (const std::string& symbol : symbols) {

@@ -17,7 +17,7 @@ std::vector<std::string> row_symbols(const OpSignature& signature);
 /// Whether the tensor's leading axes are those of the rows.
 bool has_rows(const OpSignature& signature, const TensorSpec& spec);
 
-/// How many rows a call has; 0 where the contract names none.
+/// How many rows a call has; 0 where the contract names none, or none for this call (LaunchContract::row_axis).
 std::int64_t rows_of(const OpSignature& signature, const OpCall& call);
 
 /// Rows [first, first + count) of `all`.

@@ -82,9 +82,11 @@ bool names_a_cause(const CheckResult& check) {
   return false;
 }
 
-bool gives_a_reason(const CheckResult& check) {
-  return names_a_cause(check) && check.cause.find("the numbers do not tell it from") == std::string::npos;
+bool is_undecided(const CheckResult& check) {
+  return check.cause.find("the numbers do not tell it from") != std::string::npos;
 }
+
+bool gives_a_reason(const CheckResult& check) { return names_a_cause(check) && !is_undecided(check); }
 
 bool says_why(const CheckResult& check) {
   return gives_a_reason(check) || check.cause.starts_with("off by a constant factor");
@@ -146,6 +148,14 @@ std::string by_a_known_factor(double factor, const WrongTensor& wrong) {
   return origin.empty() ? "" : "off by a factor of " + rounded_text(factor) + origin;
 }
 
+/// Whether errors of an ulp or two would show the same factor: it is as near 1 as they are, and most elements are right,
+/// which such a factor would not leave right.
+bool rounds_away(double factor, const WrongTensor& wrong) {
+  constexpr double kFewUlps = 4;
+  return std::fabs(factor - 1) <= kFewUlps * format(wrong.interval.dtype).unit_roundoff() &&
+         2 * wrong.comparison.outside.size() < wrong.got.size();
+}
+
 /// Words if all wrong elements are one number times the value.
 std::string by_one_factor(const WrongTensor& wrong) {
   std::vector<double> ratios;
@@ -166,7 +176,7 @@ std::string by_one_factor(const WrongTensor& wrong) {
   if (!factor.constant && !(several && wrong_by_factor(factor.value, wrong))) return "";
   if (factor.value == 0) return fmt::format("written as zero, {} of the {} wrong ones", zeros, all);
   if (std::fabs(factor.value + 1) < 0.01) return "the sign is flipped";
-  if (!factor.clear) return "";
+  if (!factor.clear || rounds_away(factor.value, wrong)) return "";
   return "off by a constant factor of " + rounded_text(factor.value) + factor_origin(factor.value, wrong);
 }
 

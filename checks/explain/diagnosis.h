@@ -18,6 +18,8 @@ std::string likely_cause(const WrongTensor& wrong);
 bool names_a_cause(const CheckResult& check);
 /// Whether a reader needs no other case: it names one, or a factor that all share.
 bool says_why(const CheckResult& check);
+/// Whether what it names is told from another fault by no number of this case.
+bool is_undecided(const CheckResult& check);
 /// Whether what it names is surely told from what names no cause: enough to be quoted of another case.
 bool gives_a_reason(const CheckResult& check);
 

@@ -118,8 +118,38 @@ std::string data_condition(const WrongTensor& wrong) {
   return "";
 }
 
+namespace {
+
+/// Of the value, of a function of few digits: a larger one is another function's.
+constexpr double kFewDigits = 0x1p-6;
+
+/// Of the wrong elements' values.
+double largest_error(const WrongTensor& wrong) {
+  double out = 0;
+  for (const std::int64_t i : wrong.comparison.outside) {
+    const auto k = static_cast<std::size_t>(i);
+    const double error = std::fabs(wrong.got[k] / wrong.interval.value[k] - 1);
+    out = error <= out ? out : error;  // NaN counts
+  }
+  return out;
+}
+
+/// Those whose digits may be few, joined by "or": "exp or reciprocal".
+std::string functions_in(const WrongTensor& wrong) {
+  const reference::Recording& recording = wrong.run.reference.recording(wrong.run.reference.forms().front());
+  std::vector<std::string> out;
+  for (const Node& node : recording.graph->nodes()) {
+    const Primitive p = node.primitive;
+    const bool function = (p >= Primitive::exp && p <= Primitive::sigmoid) || p == Primitive::div;
+    const std::string name = p == Primitive::div ? "reciprocal" : reference::name(p);
+    if (function && std::find(out.begin(), out.end(), name) == out.end()) out.push_back(name);
+  }
+  return fmt::format("{}", fmt::join(out, " or "));
+}
+
+}  // namespace
+
 std::string few_digits(const WrongTensor& wrong, bool& of_function) {
-  constexpr double kLargestError = 0x1p-6;
   constexpr std::size_t kFewest = 8;  // below, either sign may be chance
   constexpr double kFewUlps = 2;
   std::vector<double> errors;
@@ -139,32 +169,26 @@ std::string few_digits(const WrongTensor& wrong, bool& of_function) {
       "off by at most {} ulp of {}, on {} of {} elements: as of an intermediate that is rounded to 16 bits on the way",
       kFewUlps, ampcheck::name(wrong.tensor.dtype), errors.size(), wrong.got.size());
   if (confined_to_rows(wrong)) return "";
-  if (errors.size() < 4 || wrong.tensor.saved) return ulps ? another : "";
   const double most = *std::max_element(errors.begin(), errors.end());
-  if (most > kLargestError) return "";
-  const reference::Recording& recording = wrong.run.reference.recording(wrong.run.reference.forms().front());
-  std::vector<std::string> functions;
-  for (const Node& node : recording.graph->nodes()) {
-    const Primitive p = node.primitive;
-    const bool function = (p >= Primitive::exp && p <= Primitive::sigmoid) || p == Primitive::div;
-    const std::string name = p == Primitive::div ? "reciprocal" : reference::name(p);
-    if (function && std::find(functions.begin(), functions.end(), name) == functions.end()) functions.push_back(name);
-  }
-  if (functions.empty()) return ulps ? another : "";
+  const std::string functions = functions_in(wrong);
+  const std::string small = ulps && !functions.empty() && most <= kFewDigits && !wrong.tensor.saved
+                                ? another + ", or of a fast or approximate " + functions
+                                : another;
+  if (errors.size() < 4 || wrong.tensor.saved || functions.empty()) return ulps ? small : "";
+  if (most > kFewDigits) return "";
   const auto all = static_cast<std::int64_t>(errors.size());
   // Of either sign; or all that there is, by next to nothing.
   constexpr double kNextToNothing = 0x1p-10;
-  const bool either_sign = 5 * up >= all && 5 * up <= 4 * all && functions != std::vector<std::string>{"reciprocal"},
+  const bool either_sign = 5 * up >= all && 5 * up <= 4 * all && functions != "reciprocal",
              everywhere =
                  most <= kNextToNothing && 20 * errors.size() >= 19 * wrong.got.size() && !off_by_one_factor(wrong);
   of_function = errors.size() >= kFewest && (either_sign || everywhere);
-  if (ulps) return another + fmt::format(", or of a fast or approximate {}", fmt::join(functions, " or "));
+  if (ulps) return small;
   const std::string rounded = rounded_on_the_way(wrong.tensor.dtype);
   of_function &= rounded.empty();
-  return fmt::format("errors of up to {:.2g} of the value, on {} of {} elements: as of {}", most, errors.size(),
-                     wrong.got.size(),
-                     rounded.empty() ? fmt::format("a fast or approximate {}", fmt::join(functions, " or "))
-                                     : "an intermediate that is rounded to " + rounded);
+  return fmt::format(
+      "errors of up to {:.2g} of the value, on {} of {} elements: as of {}", most, errors.size(), wrong.got.size(),
+      rounded.empty() ? "a fast or approximate " + functions : "an intermediate that is rounded to " + rounded);
 }
 
 namespace {
@@ -229,7 +253,7 @@ std::string further_cause(const WrongTensor& wrong, Notes& notes, CheckResult& c
   const Replayed changed =
       a_factor_somewhere(wrong, check.cause) ? Replayed() : explained_by_further_change(standing.rows());
   if (changed.kind != Replayed::Kind::none) {
-    if (changed.kind == Replayed::Kind::approximated) {
+    if (changed.kind == Replayed::Kind::approximated && largest_error(wrong) <= kFewDigits) {
       check.find(Code::ac304);
       check.cause.clear();
     }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "checks/define/rows.h"
+
 namespace ampcheck::checks::models {
 
 namespace {
@@ -24,7 +26,7 @@ bool begins_with(const std::vector<std::string>& dims, const std::vector<std::st
 Cancellation cancellation(const OpDef& op, const RecordedCall& call, Evaluation& evaluation) {
   const LaunchContract& launch = op.signature.launch;
   const std::vector<double> y = evaluation.output();
-  const bool by_rows = holds(launch.row_independent, call.output_name);
+  const bool by_rows = holds(launch.row_independent, call.output_name) && rows_of(op.signature, call.call) > 0;
   const std::vector<std::string> symbols = OpSignature::symbols({.name = "", .dims = by_rows ? launch.row_dim : ""});
   std::int64_t rows = 1;
   for (const std::string& symbol : symbols) rows *= call.call.dims.at(symbol);

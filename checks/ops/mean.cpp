@@ -16,6 +16,7 @@ OpDef mean_op() {
       .attributes = {{"axis", -1.0, {0.0}, true}},
       .dims = {{"N", {5, 64, 2}}, {"D", {7, 129, 1025}}},
       .precision = {.math = own_math()},
+      .launch = {.row_dim = "N", .row_independent = {"y", "dx"}, .row_axis = "axis"},
       .torch_op = "mean",
       .valid =
           [](const Dims&, const Attributes& attributes) {

@@ -189,6 +189,7 @@ bool gives_a_reason(const CaseResult& result) {
 void explain_as(const CaseResult& like, CaseResult& result) {
   // In fp64 the size of the errors alone speaks for float: of a case whose errors do not, another one's say nothing.
   const bool takes_contract = !(result.explained && result.dtype == "fp64");
+  bool decided = false;
   std::map<CheckId, const CheckResult*> known;
   for (const CheckResult& check : like.checks)
     if (check.failed > 0 && !check.cause.empty()) known.emplace(subject_of(check), &check);
@@ -196,6 +197,15 @@ void explain_as(const CaseResult& like, CaseResult& result) {
     const auto found = known.find(subject_of(check));
     if (found == known.end()) continue;
     const CheckResult& as = *found->second;
+    // Of a departure that its numbers do not tell from another fault, another case may tell the fault: by a change of
+    // the formula, which its other data confirmed.
+    if (is_undecided(check) && as.code == Code::ac101 && gives_a_reason(as) &&
+        as.cause.find("these are the values of the formula") != std::string::npos) {
+      check.code = as.code;
+      check.verdict = as.verdict;
+      check.cause.clear();
+      decided = true;
+    }
     const bool lost = as.code == Code::ac203 && (check.code == Code::ac102 || check.code == Code::ac103);
     if (!is_wrong_number(check.code)) continue;
     if (check.code == Code::ac102 && !lost && as.code != Code::ac101 && as.code != Code::ac102) continue;
@@ -207,6 +217,10 @@ void explain_as(const CaseResult& like, CaseResult& result) {
     check.cause = result.explained && !check.cause.empty() ? check.cause + "; " + quoted : quoted;
   }
   result.explained = true;
+  if (decided) {
+    result.code = like.code;
+    result.verdict = like.verdict;
+  }
   if (like.verdict == Verdict::precision_contract && takes_contract && contract_explains(result.checks)) {
     result.code = like.code;
     result.verdict = like.verdict;

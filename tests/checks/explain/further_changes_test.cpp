@@ -488,6 +488,20 @@ TEST(FurtherChanges, NextToNothingEverywhereIsAFunctionOfFewDigits) {
   EXPECT_TRUE(half.starts_with("AC101")) << half;
 }
 
+/// A fraction in the place of a function is one of few digits where it is near it, and another function where it is
+/// not.
+TEST(FurtherChanges, AFractionFarFromTheFunctionIsABug) {
+  for (const auto& [call, code] : {std::pair{"gelu_tanh.rational_tanh(x=fp32[5,7],seed=1)", Code::ac304},
+                                   std::pair{"tanh.rational(x=fp32[5,7],seed=1)", Code::ac101}}) {
+    const OpDef& op = *find_op(std::string(call).substr(0, std::string(call).find('(')));
+    const CaseResult result = run_case(op, parse_call(call, op.signature), {});
+    EXPECT_EQ(result.code, code) << call;
+    ASSERT_NE(deciding_check(result), nullptr);
+    EXPECT_TRUE(contains(deciding_check(result)->cause, "an approximation of few digits"))
+        << deciding_check(result)->cause;
+  }
+}
+
 /// A backward that is another function of the cotangent than a linear one breaks a relation, whatever else it is.
 TEST(FurtherChanges, NotLinearInTheCotangentIsStructural) {
   const OpDef& op = *find_op("relu.guided");

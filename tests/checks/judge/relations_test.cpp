@@ -179,6 +179,21 @@ TEST(Relations, RowIndependenceSeesWhatOnlyOtherDataShows) {
   EXPECT_EQ(with_spike, std::set<std::string>{"AC405"});
 }
 
+/// Sums along the last axis have rows; along another one they have none that the relation could change.
+TEST(Relations, RowsLieAlongTheAxisThatAnAttributeNames) {
+  const OpDef& wrong = *find_op("sum.not_cleared");
+  for (const OpDef* const op : {find_op("sum"), &wrong})
+    for (const double axis : {-1.0, 0.0}) {
+      OpCall call = call_of(*op, "normal", Dtype::fp32);
+      call.dims = {{"N", 5}, {"D", 7}};
+      call.attributes.set("axis", axis);
+      const CaseResult result = run_case(*op, call, {});
+      EXPECT_EQ(check_named(result, "row_independence y") != nullptr, axis == -1) << axis;
+      EXPECT_EQ(convicts(result.verdict), op == &wrong) << axis;
+      EXPECT_EQ(result.code == Code::ac405, op == &wrong && axis == -1) << axis;
+    }
+}
+
 /// Two kernels whose every number is right: in an order of sums that follows from the number of rows, and from a row's
 /// place.
 TEST(Relations, RowsAloneKeepTheirBitsWhereThatIsPromised) {

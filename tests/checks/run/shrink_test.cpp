@@ -257,6 +257,32 @@ TEST(Shrink, ACaseThatDoesNotSayWhyQuotesOneThatDoes) {
     EXPECT_TRUE(contains(cause(k), "as '" + report.cases[1].name + "': " + said)) << cause(k);
 }
 
+/// A departure that its numbers do not tell from another fault is the fault that another case tells; one that they do
+/// tell stays.
+TEST(Shrink, AnUndecidedDepartureTakesTheClassOfACaseThatDecides) {
+  const OpDef& op = softmax();
+  const auto finding = [&](const char* call, Code code, const std::string& cause) {
+    CaseResult out = outcome(op, parse_call(call, op.signature), true, code);
+    out.checks.front().failed = 1;
+    out.checks.front().cause = cause;
+    out.explained = true;
+    return out;
+  };
+  const CaseResult like =
+      finding("softmax(x=fp32[2,3],seed=1)", Code::ac101, "these are the values of the formula without eps");
+  for (const bool decided : {false, true}) {
+    const std::string cause = std::string("flushes subnormals (declared: kept; ") +
+                              (decided ? "10^9 : 1 against" : "the numbers do not tell it from") + " a factor of 0)";
+    CaseResult result = finding("softmax(x=fp32[1,2],seed=2)", Code::ac303, cause);
+    explain_as(like, result);
+    EXPECT_EQ(result.code, decided ? Code::ac303 : Code::ac101);
+    EXPECT_EQ(result.verdict, decided ? Verdict::precision_contract : Verdict::bug);
+    EXPECT_EQ(result.checks.front().code, result.code);
+    EXPECT_EQ(contains(result.checks.front().cause, "without eps"), !decided) << result.checks.front().cause;
+    EXPECT_EQ(contains(result.checks.front().cause, "flushes"), decided) << result.checks.front().cause;
+  }
+}
+
 /// Judged in brief, the cases of a kernel have the verdicts that each has by itself, but for those that chance
 /// explains.
 TEST(Brief, SaysWhatTheCasesSayByThemselves) {
