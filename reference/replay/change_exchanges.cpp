@@ -204,8 +204,10 @@ void FormulaChanges::functions_exchanged(int id) {
 
 void FormulaChanges::put_between(int id) {
   const std::string what = text(id);
-  for (const Function& f : kBetween)
-    with(id, map(values(id), f.of), chosen(fmt::format("with {} for v of {}", f.text, what), kOfBetween));
+  for (const Function& f : kBetween) {
+    Change change = chosen(fmt::format("with {} for v of {}", f.text, what), kOfBetween);
+    if (may_try(change.words)) with(id, map(values(id), f.of), std::move(change));
+  }
 }
 
 void FormulaChanges::operands_exchanged(int id, const std::vector<int>& at_hand) {

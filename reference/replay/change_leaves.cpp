@@ -129,6 +129,8 @@ void FormulaChanges::tiles_transposed(int id) {
   const Values& from = values(id);
   for (const std::int64_t tile : {2, 4, 8, 16, 32}) {
     if (tile > rows || tile > columns) break;
+    Change change = chosen(fmt::format("with each tile of {0} x {0} of {1} transposed", tile, text(id)), kOfLayouts);
+    if (!may_try(change.words)) continue;
     Values out = from;
     for (std::int64_t i = 0; i < std::ssize(out); ++i) {
       const std::int64_t column = i % columns, row = i / columns % rows, r = row / tile * tile,
@@ -137,8 +139,7 @@ void FormulaChanges::tiles_transposed(int id) {
       out[static_cast<std::size_t>(i)] =
           from[static_cast<std::size_t>(i - row * columns - column + (r + column - c) * columns + c + row - r)];
     }
-    with(id, std::move(out),
-         chosen(fmt::format("with each tile of {0} x {0} of {1} transposed", tile, text(id)), kOfLayouts));
+    with(id, std::move(out), std::move(change));
   }
 }
 
@@ -153,6 +154,9 @@ void FormulaChanges::other_layouts(int id) {
     for (int b = a + 1; b < rank; ++b) {
       if (node.shape[a] < 2 || node.shape[b] < 2 || (b == rank - 1 && rank == 2 && node.shape[a] == node.shape[b]))
         continue;
+      std::string words =
+          fmt::format("with {} read as if its axes {} and {} were exchanged in memory: transposed", text(id), a, b);
+      if (!may_try(words)) continue;
       Shape stored = node.shape;
       std::swap(stored[a], stored[b]);
       Shape strides = row_major_strides(stored);
@@ -163,8 +167,7 @@ void FormulaChanges::other_layouts(int id) {
         for (int axis = rank; axis-- > 0; left /= node.shape[axis]) at += left % node.shape[axis] * strides[axis];
         out[i] = from[static_cast<std::size_t>(at)];
       }
-      with(id, std::move(out),
-           fmt::format("with {} read as if its axes {} and {} were exchanged in memory: transposed", text(id), a, b));
+      with(id, std::move(out), std::move(words));
     }
   for (int axis = 0; axis < rank; ++axis) {
     const Axis a = split(node.shape, axis);

@@ -106,12 +106,7 @@ FormulaChanges::Values FormulaChanges::spread(const Node& node, std::size_t k) {
 }
 
 void FormulaChanges::all_with(std::vector<std::pair<int, Values>> others, const Change& change) {
-  if (!going_ || !wanted(change.words)) return;
-  if (left_ <= 0) {
-    left_ = -1;
-    going_ = false;
-    return;
-  }
+  if (!may_try(change.words)) return;
   const Values& changed = evaluator_.value_if(std::move(others), target_);
   if (written_ == nullptr)
     left_ -= cost_;

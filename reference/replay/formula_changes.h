@@ -64,6 +64,14 @@ class FormulaChanges {
     return only_ == nullptr || same_change(words, *only_, in_one_use_ ? Match::beginning : Match::all);
   }
 
+  /// Whether a change in these words is tried: asked before its numbers are made, which may be many.
+  bool may_try(const std::string& words) {
+    if (!going_ || !wanted(words)) return false;
+    if (left_ > 0) return true;
+    left_ = -1;
+    return going_ = false;
+  }
+
   /// Whether the walk looks at the changes of a node, or (-1) of the whole: where one change is of interest, at its
   /// site alone.
   bool enters(int site) {

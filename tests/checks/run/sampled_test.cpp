@@ -162,7 +162,9 @@ TEST(Sampled, SaysWhatCannotBe) {
   EXPECT_EQ(why(kSoftmax), "");
   EXPECT_EQ(why("softmax(x=bf16[5,33],seed=1)"), "it has few rows");
   EXPECT_EQ(why("softmax(x=bf16[2000,33],layout=padded,seed=1)"), "its layout is not dense");
-  EXPECT_NE(why("sum(x=bf16[2000,33],seed=1)"), "") << "no rows are named, or they are";
+  EXPECT_EQ(why("sum(x=bf16[2000,33],seed=1)"), "");
+  EXPECT_NE(why("sum(x=bf16[2000,33],axis=0,seed=1)"), "") << "along that axis it has no rows";
+  EXPECT_EQ(why("batch_norm(x=bf16[2000,3,5],seed=1)"), "its contract names no rows");
 }
 
 TEST(Sampled, TheReportShowsTheShareThatNobodyJudged) {
