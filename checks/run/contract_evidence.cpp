@@ -175,8 +175,8 @@ ByReplays likelihoods_by_replays(const OpDef& op, const PrecisionContract& base,
       }
       // In numbers of the storage type, so that it is a likelihood and no density.
       const double step = std::max(2 * f.unit_roundoff() * std::fabs(value), f.min_subnormal());
-      out.likelihood.push_back(
-          std::min(0.0, std::log10(step / (2 * width)) - std::fabs(w.got[i] - value) / width / std::log(10.0)));
+      const double likelihood = std::log10(step / (2 * width)) - std::fabs(w.got[i] - value) / width / std::log(10.0);
+      out.likelihood.push_back(std::clamp(likelihood, kImpossible, 0.0));  // one element outweighs no others
     }
   }
   if (typical_size(ratios) < kTooSmall) out.refuted += std::ssize(ratios);
