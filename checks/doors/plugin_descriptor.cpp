@@ -494,18 +494,18 @@ class OpReader {
       for (const Dims& dims : shapes) {
         variant.dims = dims;
         require_small_inputs(signature_, dims, variant.attributes, at);
-        const reference::CertificationCase data = reference::certification_case(signature_, variant, 1);
+        const reference::CaseInputs inputs = reference::certification_inputs(signature_, variant, 1);
         const reference::Recording recording = [&] {
           try {
-            return reference::record(signature_, form, variant.attributes, data.inputs);
+            return reference::record(signature_, form, variant.attributes, inputs);
           } catch (const EnvironmentError& error) {  // no case of this shape could be judged
             at.fail(error.what());
           }
         }();
         for (const auto& [output, over] : signature_.launch.in_place) {
-          const auto input = data.inputs.shapes.find(over);
+          const auto input = inputs.shapes.find(over);
           for (const auto& [name, node] : recording.outputs)
-            if (name == output && input != data.inputs.shapes.end() && !(node.shape() == input->second))
+            if (name == output && input != inputs.shapes.end() && !(node.shape() == input->second))
               at.fail("shape of '" + output + "', got " + node.shape().str() + ", want that of '" + over +
                       "', which it overwrites: " + input->second.str());
           for (const auto& [name, node] : recording.gradients)

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <optional>
+#include <span>
 
 #include "checks/reach/aim_target.h"
 #include "src/extent.h"
@@ -88,20 +90,46 @@ void look_if_possible(SiteCoverage& seen, const OpDef& op, const OpCall& call) {
   }
 }
 
+/// A site that no case reached, and where it was aimed at.
+struct Unreached {
+  std::size_t site;
+  bool worth = false;
+  Aim aim = {};
+  std::exception_ptr error = {};
+};
+
+/// Calls work(one) for each, several at a time; what it throws stays with it.
+void for_each_of(std::span<Unreached> all, const std::function<void(Unreached&)>& work) {
+  parallel_for(std::ssize(all), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (Unreached& one : all.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin))) try {
+        work(one);
+      } catch (const std::exception&) {
+        one.error = std::current_exception();
+      }
+  });
+}
+
 void aim_at_kind(bool sides, SiteCoverage& seen, Aimed& out) {
-  std::size_t aims = 0;
+  std::vector<Unreached> all;
+  for (std::size_t i = 0; i < seen.sites().size(); ++i)
+    if (!seen.sites()[i].seen && (seen.sites()[i].site.kind != Site::Kind::term) == sides) all.push_back({i});
+  for_each_of(all, [&](Unreached& one) { one.worth = worth_aiming(*out.op, seen.sites()[one.site]); });
+  std::erase_if(all, [](const Unreached& one) { return !one.worth && !one.error; });
+  for_each_of(std::span(all).first(std::min(all.size(), kMostAims)), [&](Unreached& one) {
+    if (!one.error) one.aim = aim_at(*out.op, seen.sites()[one.site]);
+  });
   std::vector<OpCall> calls;
-  for (std::size_t i = 0; i < seen.sites().size(); ++i) {
-    const SiteCoverage::Known& known = seen.sites()[i];
-    if (known.seen || (known.site.kind != Site::Kind::term) != sides || !worth_aiming(*out.op, known)) continue;
-    if (++aims > kMostAims) {
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    Unreached& one = all[k];
+    if (one.error) std::rethrow_exception(one.error);
+    if (k >= kMostAims) {
       ++out.not_aimed;
       continue;
     }
-    Aim aim = aim_at(*out.op, known);
-    for (const std::string& range : aim.ranges) add_calls(out.op->signature, known.at, range, calls);
-    if (!aim.ranges.empty()) seen.saw(i);
-    out.aims.push_back(std::move(aim));
+    for (const std::string& range : one.aim.ranges)
+      add_calls(out.op->signature, seen.sites()[one.site].at, range, calls);
+    if (!one.aim.ranges.empty()) seen.saw(one.site);
+    out.aims.push_back(std::move(one.aim));
   }
   for (const OpCall& call : calls) look_if_possible(seen, *out.op, call);
   out.calls.insert(out.calls.end(), calls.begin(), calls.end());

@@ -93,6 +93,8 @@ std::optional<Dims> certification_dims(const OpSignature& signature, const Attri
 /// the range of their index_dim, but where an attribute is a sentinel for them (ignore_index) one index holds it and
 /// one not.
 CertificationCase certification_case(const OpSignature& signature, const FormulaVariant& variant, std::uint64_t seed);
+/// Of that its shapes and integers alone: what a formula is recorded at.
+CaseInputs certification_inputs(const OpSignature& signature, const FormulaVariant& variant, std::uint64_t seed);
 
 /// Weights of an output or a gradient in the sum that is differentiated: signed, between 1/2 and 3/2 in size.
 std::vector<double> certification_weights(const std::string& name, std::int64_t count, std::uint64_t seed);

@@ -107,24 +107,41 @@ std::vector<std::int64_t> index_values(const OpSignature& signature, const Formu
 
 }  // namespace
 
-CertificationCase certification_case(const OpSignature& signature, const FormulaVariant& variant, std::uint64_t seed) {
-  CertificationCase data;
+namespace {
+
+Random random_of(const TensorSpec& spec, std::uint64_t seed) { return {seed, "certify/" + spec.name}; }
+
+}  // namespace
+
+CaseInputs certification_inputs(const OpSignature& signature, const FormulaVariant& variant, std::uint64_t seed) {
+  CaseInputs out;
   for (const TensorSpec& spec : signature.inputs) {
     if (std::find(variant.absent.begin(), variant.absent.end(), spec.name) != variant.absent.end()) continue;
-    const Random random(seed, "certify/" + spec.name);
     std::vector<std::int64_t> extents;
     for (const std::string& extent : OpSignature::symbols(spec))
       extents.push_back(extent_value(extent, variant.dims, variant.attributes).value_or(0));
     const Shape shape{std::span<const std::int64_t>(extents)};
-    const auto count = static_cast<std::size_t>(shape.count());
     if (is_integer(spec)) {
-      data.inputs.integers[spec.name] = index_values(signature, variant, spec, random, count);
-      data.inputs.integer_shapes[spec.name] = shape;
+      const auto count = static_cast<std::size_t>(shape.count());
+      out.integers[spec.name] = index_values(signature, variant, spec, random_of(spec, seed), count);
+      out.integer_shapes[spec.name] = shape;
     } else {
-      data.inputs.shapes[spec.name] = shape;
-      auto& values = data.values[spec.name];
-      for (std::size_t i = 0; i < count; ++i) values.push_back(generic_value(spec, random, i));
+      out.shapes[spec.name] = shape;
     }
+  }
+  return out;
+}
+
+CertificationCase certification_case(const OpSignature& signature, const FormulaVariant& variant, std::uint64_t seed) {
+  CertificationCase data;
+  data.inputs = certification_inputs(signature, variant, seed);
+  for (const TensorSpec& spec : signature.inputs) {
+    const auto shape = data.inputs.shapes.find(spec.name);
+    if (shape == data.inputs.shapes.end()) continue;
+    const Random random = random_of(spec, seed);
+    auto& values = data.values[spec.name];
+    for (std::size_t i = 0; i < static_cast<std::size_t>(shape->second.count()); ++i)
+      values.push_back(generic_value(spec, random, i));
   }
   return data;
 }

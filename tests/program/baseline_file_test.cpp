@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -114,6 +115,57 @@ TEST(BaselineFile, WhateverStandsInItIsReadOrRefused) {
     std::ofstream(path) << deep;
     EXPECT_THROW(read_baseline(path), ForeignFileError);
   }
+}
+
+TEST(BaselineFile, IsReadAsAnyJsonIs) {
+  const std::string texts[] = {text_of(example()),
+                               "[]",
+                               "{}",
+                               "null",
+                               " 1e3 ",
+                               "-7",
+                               "18446744073709551615",
+                               "\"\\u00e9\"",
+                               "[[],{},[{\"a\":[1,2,{\"b\":null}]}],true,\"x\"]",
+                               "{\"a\":{\"a\":1},\"b\":[{\"a\":2},{\"a\":3}]}",
+                               std::string(64, '[') + std::string(64, ']')};
+  for (const std::string& text : texts) EXPECT_EQ(parse_json(text, "a.json"), nlohmann::json::parse(text)) << text;
+}
+
+TEST(BaselineFile, WhatAValueWouldHideIsRefused) {
+  const auto said = [](const std::string& text) -> std::string {
+    try {
+      parse_json(text, "a.json");
+    } catch (const ForeignFileError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(said("{\"a\":{\"b\":1,\"c\":2,\"b\":1}}"), "['a.json'] got 'b' twice");
+  EXPECT_EQ(said("[{\"x\":[]},{\"x\":[],\"x\":{}}]"), "['a.json'] got 'x' twice");
+  EXPECT_EQ(said(std::string(65, '[') + std::string(65, ']')), "['a.json'] got more than 64 levels");
+  for (const char* const text : {"", "{", "[1,]", "{\"a\"}", "1 2", "1e999", "\"\xff\"", "{}x"})
+    EXPECT_TRUE(said(text).starts_with("['a.json'] is no JSON: ")) << text << "\n" << said(text);
+}
+
+/// A baseline of so many cases that a look at all of them for each would be seen.
+TEST(BaselineFile, TimeGrowsAsTheFileDoes) {
+  const auto seconds = [](int cases) {
+    std::string text = "{";
+    for (int i = 0; i < cases; ++i)
+      text += (i == 0 ? "" : ",") + ("\"" + std::to_string(i)) + "\":{\"a\":{},\"b\":[{}]}";
+    text += "}";
+    double best = 1e30;
+    for (int k = 0; k < 3; ++k) {
+      const std::clock_t start = std::clock();
+      parse_json(text, "a.json");
+      best = std::min(best, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+    }
+    return best;
+  };
+  const double few = seconds(2'000), many = seconds(40'000);
+  EXPECT_LT(many, 20 * 6 * (few + 0.001))
+      << few << " s and " << many << " s; with looks at all it is 400 times as long";
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "tests/support/hostile_report.h"
 #include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 #include "tools/choose/report_formats.h"
@@ -20,174 +21,13 @@ namespace ampcheck::tools {
 namespace {
 
 using nlohmann::json;
+using testing::facts_of;
+using testing::failing_case;
+using testing::hostile_names;
 using testing::ProgramResult;
+using testing::report_of;
 using testing::shell;
 using testing::TemporaryFolder;
-
-/// What some format takes for its own.
-const std::vector<std::string> kParts = {"<script>alert(1)</script>",
-                                         "</testcase>",
-                                         "]]>",
-                                         "<!--",
-                                         "&amp;",
-                                         "&#0;",
-                                         "\"",
-                                         "'",
-                                         "`",
-                                         "```",
-                                         "|",
-                                         "||",
-                                         "\\|",
-                                         "\n",
-                                         "\r\n",
-                                         "\r",
-                                         "\t",
-                                         "\v",
-                                         "\f",
-                                         std::string(1, '\0'),
-                                         "\x01",
-                                         "\x1b[31mred\x1b[0m",
-                                         "\x1b]0;title\x07",
-                                         "\x7f",
-                                         "\xc2\x85",
-                                         "\xc2\x9b"
-                                         "31m",
-                                         "\xe2\x80\xa8",
-                                         "\xe2\x80\xa9",
-                                         "\xe2\x80\xae"
-                                         "gnp",
-                                         "\xe2\x81\xa6",
-                                         "\xef\xbb\xbf",
-                                         "\xff",
-                                         "\xc0\x80",
-                                         "\xed\xa0\x80",
-                                         "\xf5\x80\x80\x80",
-                                         "\xe2\x82",
-                                         "\xef\xbf\xbe",
-                                         "\xef\xbf\xbf",
-                                         "::error file=x::y",
-                                         "\n::error::z",
-                                         "::stop-commands::t",
-                                         "::set-output name=a::b",
-                                         "%0A::error::w",
-                                         "%25",
-                                         "%",
-                                         "=1+1",
-                                         "+1",
-                                         "-1",
-                                         "@SUM(A1)",
-                                         "=cmd|' /C calc'!A0",
-                                         ",",
-                                         ",\"",
-                                         "\"\"",
-                                         ";",
-                                         "\t=1",
-                                         "# SKIP",
-                                         "# TODO",
-                                         "#",
-                                         "not ok 1",
-                                         "\nnot ok 7 - x",
-                                         "\n1..0",
-                                         "Bail out!",
-                                         "\nBail out!",
-                                         "  ---",
-                                         "\n  ...",
-                                         "---",
-                                         "...",
-                                         "- x",
-                                         ": y",
-                                         "{}",
-                                         "[]",
-                                         "{\"a\":1}",
-                                         "[click](javascript:alert(1))",
-                                         "![x](http://x.invalid/a)",
-                                         "@everyone",
-                                         "#123",
-                                         "~~x~~",
-                                         "**b**",
-                                         "__i__",
-                                         "$x$",
-                                         "<img src=x onerror=y>",
-                                         "<details>",
-                                         "</details>",
-                                         "<!DOCTYPE a>",
-                                         "../../etc/passwd",
-                                         "/absolute",
-                                         "C:\\x",
-                                         "file:///x",
-                                         "a b",
-                                         " lead",
-                                         "trail ",
-                                         "",
-                                         "null",
-                                         "true",
-                                         "NaN",
-                                         "\\",
-                                         "\\\\",
-                                         "\\n",
-                                         "\\u0000",
-                                         "\xf0\x9f\x98\x80",
-                                         "\xc3\xa9",
-                                         "\xe6\xbc\xa2",
-                                         std::string(5000, 'x'),
-                                         std::string(300, '\n'),
-                                         "%s%n",
-                                         "${HOME}",
-                                         "$(x)",
-                                         "`x`"};
-
-/// The parts alone and between letters.
-std::vector<std::string> hostile_names() {
-  std::vector<std::string> out;
-  for (const char* frame : {"", "op_"})
-    for (const std::string& part : kParts) {
-      std::string name = std::string(frame) + part;
-      name += *frame == '\0' ? "" : "_end";
-      out.push_back(std::move(name));
-    }
-  return out;
-}
-
-CaseResult failing(const std::string& name, std::size_t seed) {
-  CaseResult result;
-  result.name = name + "(x=fp32[2,3],seed=" + std::to_string(seed) + ")";
-  result.op = name;
-  result.plugin = "lib/" + name;
-  result.dtype = "fp32";
-  result.verdict = Verdict::bug;
-  result.code = Code::ac101;
-  CheckResult check;
-  check.id = {CheckId::Kind::forward, name};
-  check.verdict = Verdict::bug;
-  check.code = Code::ac101;
-  check.compared = 6;
-  check.failed = 1;
-  check.cause = name;
-  check.note = name;
-  result.checks = {check};
-  return result;
-}
-
-Report report_of(const std::vector<std::string>& names) {
-  Report report;
-  for (const std::string& name : names) {
-    report.cases.push_back(failing(name, report.cases.size()));
-    CaseResult skipped = failing(name, report.cases.size());
-    skipped.verdict = Verdict::skipped;
-    skipped.code = Code::none;
-    skipped.note = name;
-    skipped.checks.clear();
-    report.cases.push_back(std::move(skipped));
-    report.notes.push_back(name);
-  }
-  return report;
-}
-
-RunFacts facts_of(const std::vector<std::string>& names) {
-  RunFacts facts;
-  for (const std::string& name : names) facts.gate.push_back({name, "lib/" + name, "WORSE", name, true});
-  return facts;
-}
 
 struct Texts {
   std::string hostile, plain;
@@ -324,14 +164,49 @@ TEST(HostileNames, GitlabHasOneIssueForEach) {
   EXPECT_EQ(prints.size(), 2 * hostile_names().size());
 }
 
+/// What is wrong with a JUnit file by its schema; empty if nothing is.
+std::string against_schema(const std::string& text) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() + "/j.xml") << text;
+  const ProgramResult valid = shell("xmllint --noout --nonet --schema '" +
+                                    tests::in_source("/tests/data/junit-10.xsd") + "' '" + folder.path() + "/j.xml'");
+  return valid.exit_code == 0 ? "" : valid.err.substr(0, 2000);
+}
+
+/// Every verdict, per check and rolled up, with elements that a form admits, and none.
+std::vector<std::string> junit_of_all_kinds() {
+  Report report;
+  for (const auto verdict : {Verdict::rounding, Verdict::bug, Verdict::crash, Verdict::timeout, Verdict::skipped,
+                             Verdict::range, Verdict::empty, Verdict::non_smooth}) {
+    CaseResult result = failing_case("op", report.cases.size());
+    result.verdict = result.checks[0].verdict = verdict;
+    result.code = result.checks[0].code = verdict == Verdict::crash ? Code::ac501 : Code::none;
+    result.checks[0].by_forms = 3;
+    if (verdict == Verdict::skipped) result.checks.clear();
+    report.cases.push_back(std::move(result));
+  }
+  Report large = report;
+  for (int i = 0; i < 20'001; ++i) large.cases.push_back(failing_case("op", 100));  // more than are told apart
+  const TemporaryFolder folder;
+  const std::string check = folder.path() + "/c.xml", gate = folder.path() + "/g.xml";
+  testing::ampcheck("check add softmax.sign --regimes quick --dtype bf16 -o junit:" + check);
+  testing::ampcheck("gate softmax.sign --regimes quick --dtype bf16 --baseline " + folder.path() +
+                    "/none -o junit:" + gate);
+  return {junit_report(report, {}), junit_report(large, {}), junit_report({}, {}), testing::read_text(check),
+          testing::read_text(gate)};
+}
+
 TEST(HostileNames, JUnitIsOfItsSchema) {
   if (shell("command -v xmllint").exit_code != 0) GTEST_SKIP() << "no xmllint (libxml2-utils)";
-  const TemporaryFolder folder;
-  for (const std::string& text : {texts_of("junit").hostile, texts_of("junit").plain}) {
-    std::ofstream(folder.path() + "/j.xml") << text;
-    const ProgramResult valid = shell("xmllint --noout --nonet --schema '" +
-                                      tests::in_source("/tests/data/junit-10.xsd") + "' '" + folder.path() + "/j.xml'");
-    EXPECT_EQ(valid.exit_code, 0) << valid.err.substr(0, 2000);
+  std::vector<std::string> all = junit_of_all_kinds();
+  const Texts named = texts_of("junit");
+  all.insert(all.end(), {named.hostile, named.plain});
+  for (const std::string& text : all) EXPECT_EQ(against_schema(text), "") << text.substr(0, 300);
+  // Planted: an attribute that it has not, and one that it asks for.
+  for (const auto& [right, wrong] : {std::pair(" classname=", " class="), {" tests=\"", " test=\""}}) {
+    std::string broken = named.plain;
+    broken.replace(broken.rfind(right), std::string_view(right).size(), wrong);
+    EXPECT_NE(against_schema(broken), "") << wrong;
   }
 }
 
@@ -358,7 +233,7 @@ TEST(HostileNames, GithubGetsNoCommandFromAName) {
     names = {names.begin() + static_cast<std::ptrdiff_t>(first),
              names.begin() + static_cast<std::ptrdiff_t>(first) + 9};
     Report report;
-    for (const std::string& name : names) report.cases.push_back(failing(name, first));
+    for (const std::string& name : names) report.cases.push_back(failing_case(name, first));
     const std::string text = github_report(report, {});
     expect_clean(text);
     for (const std::string& line : lines_of(text)) {
@@ -459,7 +334,7 @@ TEST(HostileNames, HtmlHasTheSameTags) {
 TEST(HostileNames, AnHtmlPageOfAThousandCasesIsSmall) {
   Report report;
   for (int i = 0; i < 1000; ++i)
-    report.cases.push_back(failing("softmax(x=bf16[64,129],range=mean-300,seed=" + std::to_string(i) + ")", 1));
+    report.cases.push_back(failing_case("softmax(x=bf16[64,129],range=mean-300,seed=" + std::to_string(i) + ")", 1));
   const std::string text = html_report(report, {});
   EXPECT_LT(text.size(), 1'500'000u);
   EXPECT_NE(text.find("800 more are in the list of cases."), std::string::npos);

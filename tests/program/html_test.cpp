@@ -4,66 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <regex>
 #include <string_view>
 
+#include "tests/support/browser.h"
 #include "tests/support/run_program.h"
 #include "tools/report/reports.h"
 
 namespace ampcheck::testing {
 namespace {
-
-/// Counts what the browser laid out, and what went wrong, into the text of the page.
-constexpr const char* kProbe = R"(<script>
-window.errors = 0; addEventListener('error', () => ++errors, true);
-addEventListener('load', () => {
-  const drawn = e => { const b = e.getBoundingClientRect(), s = getComputedStyle(e); return b.width * b.height > 0 && s.visibility === 'visible' && s.fill !== 'none'; };
-  const counts = {plots: 0, empty: 0, lines: 0, rects: 0, texts: 0};
-  for (const svg of document.querySelectorAll('svg')) {
-    const lines = [...svg.querySelectorAll('path')].filter(p => p.getTotalLength() > 0 && getComputedStyle(p).stroke !== 'none').length;
-    const rects = [...svg.querySelectorAll('rect')].filter(drawn).length;
-    counts.plots += 1; counts.lines += lines; counts.rects += rects; counts.empty += lines + rects === 0;
-    counts.texts += [...svg.querySelectorAll('text')].filter(t => t.getComputedTextLength() > 0).length;
-  }
-  counts.loaded = performance.getEntriesByType('resource').length; counts.errors = errors;
-  const out = document.createElement('pre');
-  out.textContent = Object.entries(counts).map(([k, v]) => `probe ${k}=${v};`).join(' ');
-  document.body.append(out);
-});
-</script>)";
-
-struct Seen {
-  std::string page, log;
-  int count(const std::string& what) const {
-    std::smatch found;
-    return std::regex_search(page, found, std::regex("probe " + what + "=([0-9]+);")) ? std::stoi(found[1]) : -1;
-  }
-};
-
-std::string browser() {
-  std::string found =
-      shell("for b in chromium chromium-browser google-chrome chrome; do command -v $b && break; done; true").out;
-  while (found.ends_with('\n')) found.pop_back();
-  return found;
-}
-
-constexpr const char* kPolicy =
-    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">";
-
-/// The page's policy lets no probe run: it goes, and OfThePolicy looks at it.
-Seen open_page(const std::string& folder, std::string html, bool probed = true) {
-  if (probed) {
-    const std::size_t policy = html.find(kPolicy);
-    if (policy != std::string::npos) html.erase(policy, std::string_view(kPolicy).size());
-    html.insert(html.find("</head>"), kProbe);
-  }
-  std::ofstream(folder + "/probed.html") << html;
-  const ProgramResult run = shell("timeout 100 " + browser() +
-                                  " --headless --no-sandbox --disable-gpu --no-first-run --host-resolver-rules='MAP * "
-                                  "~NOTFOUND' --enable-logging=stderr --user-data-dir='" +
-                                  folder + "/profile' --dump-dom 'file://" + folder + "/probed.html'");
-  return {run.out, run.err};
-}
 
 /// Nothing went wrong, and nothing was loaded.
 void expect_quiet(const Seen& seen) {
@@ -73,7 +21,7 @@ void expect_quiet(const Seen& seen) {
 }
 
 TEST(Html, ThePageOfATraceIsDrawnByABrowser) {
-  if (browser().empty()) GTEST_SKIP() << "no chromium, chromium-browser, google-chrome or chrome on PATH";
+  if (browser().empty()) GTEST_SKIP() << kNoBrowser;
   const TemporaryFolder folder;
   const std::string trace = folder.path() + "/run.trace", page = folder.path() + "/run.html";
   EXPECT_LE(ampcheck("train --steps 6 --init-scale 16777216 --record " + trace).exit_code, 1);
@@ -101,7 +49,7 @@ TEST(Html, ThePageOfATraceIsDrawnByABrowser) {
 }
 
 TEST(Html, ThePageOfACheckIsDrawnByABrowser) {
-  if (browser().empty()) GTEST_SKIP() << "no chromium, chromium-browser, google-chrome or chrome on PATH";
+  if (browser().empty()) GTEST_SKIP() << kNoBrowser;
   const TemporaryFolder folder;
   const std::string page = folder.path() + "/check.html";
   EXPECT_EQ(ampcheck("check add softmax.sign --regimes quick --dtype bf16 -o html:" + page).exit_code, 1);
@@ -117,7 +65,7 @@ TEST(Html, ThePageOfACheckIsDrawnByABrowser) {
 }
 
 TEST(Html, ThePageOfTheZooIsDrawnByABrowser) {
-  if (browser().empty()) GTEST_SKIP() << "no chromium, chromium-browser, google-chrome or chrome on PATH";
+  if (browser().empty()) GTEST_SKIP() << kNoBrowser;
   const TemporaryFolder folder;
   const std::string page = folder.path() + "/zoo.html";
   const ProgramResult run = ampcheck("audit zoo relu --dtype bf16 --regimes quick -o html:" + page);
@@ -211,7 +159,7 @@ std::string log_of_a_run() {
 }
 
 TEST(Html, ThePageOfALogIsDrawnByABrowser) {
-  if (browser().empty()) GTEST_SKIP() << "no chromium, chromium-browser, google-chrome or chrome on PATH";
+  if (browser().empty()) GTEST_SKIP() << kNoBrowser;
   const TemporaryFolder folder;
   const std::string log = folder.path() + "/<run>.csv", page = folder.path() + "/scale.html";
   std::ofstream(log) << log_of_a_run();

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -55,6 +56,9 @@ TEST(ReportFormats, WhatACommandHasNotIsRefusedWithWhatItHas) {
   for (const auto& [arguments, words] :
        {std::pair{kDump + " -o line:x", "got 'line' (did you mean 'lines'?), want json, junit, lines"},
         {std::string("trace x -o junit:x"), "got 'junit', which is a format of check, want html, csv, json"},
+        {std::string("check relu -o xml:x"), "got 'xml' (did you mean 'junit'?), want json"},
+        {std::string("check relu -o md:x"), "got 'md' (did you mean 'markdown'?), want json"},
+        {std::string("trace x -o xml:x"), "got 'xml' (did you mean 'html'?), want html, csv, json"},
         {std::string("check relu -o json:a -o junit:./a"), "want a file of its own for each report"}}) {
     const ProgramResult run = ampcheck(arguments);
     EXPECT_EQ(run.exit_code, 2) << arguments;
@@ -68,6 +72,33 @@ TEST(ReportFormats, TheTableHasNoNameTwice) {
   for (const ReportFormat& a : report_formats())
     for (const ReportFormat& b : report_formats())
       EXPECT_EQ(std::string(a.name) == b.name && a.writer.index() == b.writer.index(), &a == &b) << a.name;
+}
+
+/// Names of one file, some of which is not there yet: the second report was all that was left of two.
+TEST(ReportFormats, TwoNamesOfOneFileAreSeen) {
+  const TemporaryFolder folder;
+  const std::string at = folder.path() + "/";
+  std::filesystem::create_directory(at + "d");
+  std::filesystem::create_symlink("d", at + "e");
+  std::filesystem::create_symlink("new", at + "link");
+  std::filesystem::create_symlink("link", at + "link_of_a_link");
+  std::filesystem::create_symlink(at + "d/../new", at + "from_root");
+  for (const auto& [one, other] : {std::pair{"new", "link"},
+                                   {"link", "link_of_a_link"},
+                                   {"from_root", "new"},
+                                   {"d/x", "e/x"},
+                                   {"d/../new", "new"}}) {
+    for (const std::string& second :
+         {" -o junit:" + at + other, " --journal " + at + other, " --run-file " + at + other}) {
+      const ProgramResult run = ampcheck("check relu --shapes first --dtype fp32 -o json:" + at + one + second);
+      EXPECT_EQ(run.exit_code, 2) << one << second << run.err;
+      EXPECT_TRUE(contains(run.err, "want a file of its own for each")) << run.err;
+      EXPECT_FALSE(std::filesystem::exists(at + "new") || std::filesystem::exists(at + "d/x")) << one << second;
+    }
+  }
+  EXPECT_EQ(
+      ampcheck("check relu --shapes first --dtype fp32 -o json:" + at + "link -o junit:" + at + "d/new").exit_code, 0);
+  EXPECT_TRUE(read(at + "new").starts_with("{") && read(at + "d/new").starts_with("<?xml"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <regex>
 #include <set>
 
+#include "tests/support/browser.h"
 #include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 #include "tools/commands/manual_pages.h"
@@ -16,13 +17,6 @@ namespace ampcheck::testing {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string browser() {
-  std::string found =
-      shell("for b in chromium chromium-browser google-chrome chrome; do command -v $b && break; done; true").out;
-  while (found.ends_with('\n')) found.pop_back();
-  return found;
-}
 
 bool build_site(const std::string& folder) {
   return shell("python3 '" + tests::in_source("/tools/manual/site.py") + "' \"$AMPCHECK\" '" + folder + "'")
@@ -66,7 +60,7 @@ TEST(Site, EveryPageIsThereAndEveryLinkLeadsSomewhere) {
 
 TEST(Site, ABrowserShowsPagesAndTheSearchFinds) {
   if (shell("command -v python3").exit_code != 0) GTEST_SKIP() << "no python3 on PATH";
-  if (browser().empty()) GTEST_SKIP() << "no chromium, chromium-browser, google-chrome or chrome on PATH";
+  if (browser().empty()) GTEST_SKIP() << kNoBrowser;
   const TemporaryFolder folder;
   ASSERT_TRUE(build_site(folder.path()));
   const ProgramResult found = opened(folder.path(), "index.html?q=AC301");

@@ -3,9 +3,10 @@
 #include "tools/choose/report_formats.h"
 
 #include <algorithm>
-#include <filesystem>
+#include <utility>
 
 #include "tools/choose/option_parsing.h"
+#include "tools/report/output.h"
 #include "tools/report/reports.h"
 #include "tools/report/scaler_html.h"
 #include "tools/trace/trace_file.h"
@@ -34,6 +35,16 @@ std::vector<std::string> names_of() {
   return out;
 }
 
+/// What a word that names no format means, where letters alone would mislead.
+std::string format_of_word(const std::string& word, const std::vector<std::string>& names) {
+  constexpr std::pair<const char*, const char*> kMeant[] = {
+      {"xml", "junit"}, {"md", "markdown"}, {"ndjson", "jsonl"}, {"codequality", "gitlab"}, {"annotations", "github"}};
+  for (const auto& [other, format] : kMeant)
+    if (word == other && std::ranges::find(names, format) != names.end())
+      return std::string(" (did you mean '") + format + "'?)";
+  return did_you_mean(word, names);
+}
+
 template <class Writer>
 const ReportFormat& format_named(const std::string& name, const char* other_kind) {
   const ReportFormat* other = nullptr;
@@ -47,20 +58,14 @@ const ReportFormat& format_named(const std::string& name, const char* other_kind
   for (const std::string& known : names) list += (list.empty() ? "" : ", ") + known;
   throw UsageError(
       "[-o] got '" + name + "'" +
-      (other != nullptr ? std::string(", which is a format of ") + other_kind : did_you_mean(name, names)) + ", want " +
-      list);
+      (other != nullptr ? std::string(", which is a format of ") + other_kind : format_of_word(name, names)) +
+      ", want " + list);
 }
 
 /// Two reports in one file would leave the second alone.
 void require_apart(const std::vector<ReportFile>& reports, const std::string& path) {
-  const auto place = [](const std::string& name) {
-    std::error_code error;
-    // From the root: of a file that is not there yet, "a" and "./a" would differ.
-    const std::filesystem::path out = std::filesystem::weakly_canonical(std::filesystem::absolute(name, error), error);
-    return error ? std::filesystem::path(name) : out;
-  };
   for (const ReportFile& other : reports)
-    if (place(other.path) == place(path))
+    if (written_place(other.path) == written_place(path))
       throw UsageError("[-o] got '" + other.path + "' and '" + path + "', want a file of its own for each report");
 }
 

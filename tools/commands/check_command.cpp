@@ -51,11 +51,18 @@ ExitCode write_results(const CheckOptions& options, const Report& report, const 
   ExitCode code = ExitCode::passed;
   if (options.silent) return code;
   const auto attempt = [&](auto write) { code = worse(code, written_by(write)); };
-  attempt([&] {
-    write_stdout(options.json ? json_report(report, facts)
-                              : console_report(report, facts, stdout_style()) + variants_text(facts.variants));
+  const auto shown = [&] {
+    return options.json ? json_report(report, facts)
+                        : console_report(report, facts, stdout_style()) + variants_text(facts.variants);
+  };
+  std::vector<std::string> texts(1 + options.reports.size());
+  parallel_for(static_cast<std::int64_t>(texts.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i)
+      texts[i] = i == 0 ? shown() : options.reports[i - 1].text(report, facts);
   });
-  for (const ReportFile& file : options.reports) attempt([&] { write_file(file.path, file.text(report, facts)); });
+  attempt([&] { write_stdout(texts.front()); });
+  for (std::size_t i = 0; i < options.reports.size(); ++i)
+    attempt([&] { write_file(options.reports[i].path, texts[i + 1]); });
   return code;
 }
 

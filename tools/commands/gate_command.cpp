@@ -64,6 +64,13 @@ class States {
     const auto at = states_.find(op);
     return at == states_.end() ? nullptr : &at->second;
   }
+  /// What was read of a file of the folder; null if nothing was.
+  const Baseline* read_from(const std::string& path) const {
+    const std::string file = file_name_of(path);
+    const auto at = std::ranges::find_if(
+        states_, [&](const auto& state) { return file_name_of(baseline_path(folder_, state.first)) == file; });
+    return at == states_.end() ? nullptr : &at->second;
+  }
   /// Why the file of an op could not be read; empty if it was, or is not there.
   const std::map<std::string, std::string>& unreadable() const { return unreadable_; }
 
@@ -120,18 +127,23 @@ void note_committed_pending(const std::string& folder, std::vector<OpGate>& gate
 }
 
 /// A state of an op that its library, or ampcheck, has no more: no run would ever look at it, and all stays green.
-void note_unknown_ops(const KernelGateOptions& options, std::vector<OpGate>& gates) {
+void note_unknown_ops(const KernelGateOptions& options, const States& states, std::vector<OpGate>& gates) {
   std::set<std::string> known;
   for (const checks::OpDef* op : options.plugin_ops) known.insert(op->signature.name);
   const std::string file = options.plugin_ops.empty() ? "" : file_name_of(options.plugin_ops.front()->plugin);
   for (const std::string& path : baseline_paths(options.baseline)) {
     std::string op, of;
-    try {
-      const Baseline state = read_baseline(path);
-      op = state.op;
-      of = state.measured.file;
-    } catch (const BaselineError&) {
-      continue;  // nobody can say whose it is
+    if (const Baseline* const state = states.read_from(path)) {
+      op = state->op;
+      of = state->measured.file;
+    } else {
+      try {
+        const Baseline other = read_baseline(path);
+        op = other.op;
+        of = other.measured.file;
+      } catch (const BaselineError&) {
+        continue;  // nobody can say whose it is
+      }
     }
     const std::string base = op.substr(0, op.find('.'));  // of a variant, or of a planted kernel
     if (of != file || known.contains(op) || known.contains(base) || checks::find_op(op) != nullptr) continue;
@@ -332,7 +344,7 @@ ExitCode gate_with(const KernelGateOptions& options, const KnownRun& known) {
   if (guard.interrupted()) end_by_signal();
   std::size_t pending = 0;
   const bool beside_baseline = options.base.empty() && !recording;
-  if (beside_baseline) note_unknown_ops(options, outcome.gates);
+  if (beside_baseline) note_unknown_ops(options, states, outcome.gates);
   if (beside_baseline && in_ci()) note_committed_pending(options.baseline, outcome.gates);
   if (beside_baseline && !in_ci())
     for (std::size_t i = 0; i < outcome.gates.size(); ++i)

@@ -23,6 +23,7 @@ svg { max-width: 100%; height: auto; display: block; } svg text { fill: var(--so
 .low { stroke: var(--low); fill: none; stroke-width: 1.6; } .ref { stroke: var(--ref); fill: none; stroke-width: 1.6; stroke-dasharray: 5 3; } .skip { stroke: var(--low); stroke-width: 1.2; }
 .bar { fill: var(--bar); } .band { fill: var(--bar); opacity: .12; } .edge { stroke: var(--low); stroke-dasharray: 3 3; } .grid { display: flex; flex-wrap: wrap; gap: 1rem; } .grid div { width: 340px; font-size: .8rem; }
 table { border-collapse: collapse; } td, th { text-align: left; vertical-align: top; padding: .25rem 1rem .25rem 0; } .bad { color: var(--low); font-weight: 600; }
+.share { white-space: nowrap; } .share svg { display: inline; } h1, h2, h3, p, td, .grid div { overflow-wrap: anywhere; }
 .key span { display: inline-block; margin-right: 1.2rem; } .key i { display: inline-block; width: 1.6rem; border-top: 2px solid; vertical-align: middle; margin-right: .4rem; }
 )";
 
@@ -55,8 +56,9 @@ std::string html_head(const std::string& title) {
 
 std::string share_bar(double share, const char* zero) {
   return fmt::format(
-      "<svg viewBox=\"0 0 100 10\" width=\"100\" height=\"10\" style=\"display:inline\" role=\"img\"><rect "
-      "class=\"band\" width=\"100\" height=\"10\"/><rect class=\"bar\" width=\"{:.1f}\" height=\"10\"/></svg> {}",
+      "<span class=\"share\"><svg viewBox=\"0 0 100 10\" width=\"100\" height=\"10\" role=\"img\"><rect "
+      "class=\"band\" width=\"100\" height=\"10\"/><rect class=\"bar\" width=\"{:.1f}\" height=\"10\"/></svg> "
+      "{}</span>",
       100 * std::clamp(share, 0.0, 1.0), percent(share, zero));
 }
 

@@ -127,13 +127,19 @@ void require_writable(const std::string& path) {
   if (::access(place.c_str(), W_OK) != 0) fail("'" + path + "'", errno);
 }
 
+std::string written_place(const std::string& name) {
+  std::error_code error;
+  const std::string path = behind_links(name);
+  // From the root: of a file that is not there yet, "a" and "./a" would differ.
+  const std::filesystem::path out = std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
+  return error ? path : out.string();
+}
+
 void require_apart(const std::vector<WrittenFile>& files) {
   std::map<std::string, std::string> seen;  // file -> option
   for (const auto& [option, path] : files) {
     if (path.empty() || path == "-" || written_directly(path)) continue;
-    std::error_code error;
-    const std::string real = std::filesystem::weakly_canonical(path, error).string();
-    const auto [at, fresh] = seen.try_emplace(error ? path : real, option);
+    const auto [at, fresh] = seen.try_emplace(written_place(path), option);
     if (!fresh)
       throw UsageError("[" + option + "] got '" + path + "', which " +
                        (at->second == option ? "stands there twice" : at->second + " writes too") +

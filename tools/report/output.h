@@ -27,6 +27,9 @@ void write_progress(std::string_view text);
 void write_file(const std::string& path, std::string_view text);
 /// Throws WriteError if `path` can surely not be written; called before a long run.
 void require_writable(const std::string& path);
+/// Where a file of that name is written: behind links, there or not yet, from the root. Equal for two names of one
+/// file.
+std::string written_place(const std::string& name);
 /// An option, and the file that it has written; empty: none.
 using WrittenFile = std::pair<std::string, std::string>;
 /// Throws UsageError where two of them are one file: the one that is written last would be all that is left.

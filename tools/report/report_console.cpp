@@ -49,9 +49,9 @@ struct OpRow {
       max_ratio = std::max(max_ratio, check.max_ratio);
       visible = std::max(visible, check.visible);
       by_regrouping += check.by_regrouping;
+      if (check.by_regrouping == 0) continue;
       const std::string subject = ampcheck::name(subject_of(check));
-      if (check.by_regrouping > 0 && std::find(regrouped.begin(), regrouped.end(), subject) == regrouped.end())
-        regrouped.push_back(subject);
+      if (std::find(regrouped.begin(), regrouped.end(), subject) == regrouped.end()) regrouped.push_back(subject);
     }
     // RANGE and EMPTY cases are no news.
     if (convicts(result.verdict)) ++found[fmt::format("{} {}", name(result.verdict), name(result.code))];

@@ -230,7 +230,8 @@ std::string history(const ErrorHistory& h) {
                                 kStep * static_cast<double>(h.states.size()));
   for (std::size_t i = 0; i < h.states.size(); ++i) {
     const ErrorHistory::At& state = h.states[i];
-    const double x = kStep * static_cast<double>(i), height = most > 0 ? kHeight * state.largest / most : 0;
+    const double x = kStep * static_cast<double>(i),
+                 height = std::max(1.0, most > 0 ? kHeight * state.largest / most : 0);  // none has a foot
     out += fmt::format(
         "<g><title>{}</title><rect class=\"bar\" x=\"{:g}\" y=\"{:.1f}\" width=\"{:g}\" height=\"{:.1f}\"/><text "
         "x=\"{:g}\" "

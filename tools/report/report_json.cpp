@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
+#include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <type_traits>
@@ -38,25 +39,37 @@ class ObjectText {
  public:
   explicit ObjectText(std::string& out) : out_(out) { out_ += '{'; }
   template <class T>
-  void operator()(const char* key, const T& value) {
+  void operator()(std::string_view key, const T& value) {
     this->key(key);
     if constexpr (std::is_integral_v<T>)
-      fmt::format_to(std::back_inserter(out_), "{}", value);
+      whole(value);
     else if constexpr (std::is_convertible_v<T, std::string_view>)
       text(value);
     else
       out_ += dumped(value);
   }
+  /// As json_number(); most are zero, which needs no tree.
+  void number(std::string_view key, double value) {
+    this->key(key);
+    if (value == 0 && !std::signbit(value))
+      out_ += "0.0";
+    else
+      out_ += dumped(json_number(value));
+  }
   /// Where `write` puts a value.
   template <class Write>
-  void with(const char* key, const Write& write) {
+  void with(std::string_view key, const Write& write) {
     this->key(key);
     write(out_);
   }
   void end() { out_ += '}'; }
 
  private:
-  void key(const char* key) {
+  void whole(std::int64_t value) {
+    char digits[24];
+    out_.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+  }
+  void key(std::string_view key) {
     if (out_.back() != '{') out_ += ',';
     (out_ += '"') += key;
     out_ += "\":";
@@ -91,8 +104,8 @@ void put_check(std::string& out, const CheckResult& check) {
   object("dtype", name(check.dtype));
   object("compared", check.compared);
   object("blind", check.blind);
-  object("visible", json_number(check.visible));
-  object("power", Json(check.power));
+  object.number("visible", check.visible);
+  object.with("power", [&](std::string& to) { to += check.power.empty() ? "[]" : dumped(Json(check.power)); });
   object("unusual", check.unusual);
   object("range", check.range);
   object("by_forms", check.by_forms);
@@ -101,7 +114,7 @@ void put_check(std::string& out, const CheckResult& check) {
   object("nans", check.nans);
   object("unjudged", check.unjudged);
   object("failed", check.failed);
-  object("max_ratio", json_number(check.max_ratio));
+  object.number("max_ratio", check.max_ratio);
   object("cause", check.cause);
   object("note", check.note);
   object.with("worst", [&](std::string& to) {
@@ -117,8 +130,7 @@ void put_check(std::string& out, const CheckResult& check) {
   object.end();
 }
 
-std::string case_text(const CaseResult& result) {
-  std::string out;
+void put_case(std::string& out, const CaseResult& result) {
   ObjectText object(out);
   object("case", result.name);
   object("op", result.op);
@@ -127,7 +139,7 @@ std::string case_text(const CaseResult& result) {
   object("code", name(result.code));
   object("note", result.note);
   object("unjudged", result.unjudged());
-  object("seconds", json_number(result.seconds));
+  object.number("seconds", result.seconds);
   object.with("checks", [&](std::string& to) {
     put_list(to, result.checks, [&](const CheckResult& check) { put_check(to, check); });
   });
@@ -136,18 +148,26 @@ std::string case_text(const CaseResult& result) {
   if (!result.values.empty()) object("values", result.values);
   if (!result.lines.empty()) object("lines", lines_json(result.lines));
   object.end();
-  return out;
 }
 
-/// Each case as text, several at a time.
-std::vector<std::string> case_texts(const Report& report) {
-  constexpr std::int64_t kGrain = 64;
-  std::vector<std::string> out(report.cases.size());
-  parallel_for(static_cast<std::int64_t>(out.size()), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i)
-      out[i] = case_text(report.cases[i]);
-  });
-  return out;
+/// All cases as text, several at a time, each behind `before`; the first one behind `first`.
+void put_cases(std::string& out, const Report& report, std::string_view first, std::string_view before) {
+  constexpr std::size_t kPiece = 32, kPieces = 64;  // of so many cases; so many at a time
+  const std::size_t all = report.cases.size(), start = out.size();
+  std::vector<std::string> pieces(kPieces);
+  for (std::size_t from = 0; from < all; from += kPiece * kPieces) {
+    parallel_for(static_cast<std::int64_t>(kPieces), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (auto k = static_cast<std::size_t>(begin); k < static_cast<std::size_t>(end); ++k) {
+        pieces[k].clear();
+        const std::size_t at = from + k * kPiece;
+        for (std::size_t i = at; i < std::min(at + kPiece, all); ++i)
+          put_case(pieces[k] += i == 0 ? first : before, report.cases[i]);
+      }
+    });
+    for (const std::string& piece : pieces) out += piece;
+    if (from == 0 && all > kPiece * kPieces)  // a text that grows is copied again and again
+      out.reserve(start + (out.size() - start) / (kPiece * kPieces) * (all + all / 8));
+  }
 }
 
 Json summary_json(const Report& report, const RunFacts& facts) {
@@ -202,18 +222,14 @@ std::string json_report(const Report& report, const RunFacts& facts) {
   std::string text = json_text(out);
   text.resize(text.size() - 3);  // "\n}\n": the cases follow, one per line, without a tree of all of them in memory
   text += ",\n  \"cases\": [";
-  const char* before = "\n";
-  for (const std::string& one : case_texts(report)) {
-    (text += before) += one;
-    before = ",\n";
-  }
-  return text + "\n]}\n";
+  put_cases(text, report, "\n", ",\n");
+  return std::move(text += "\n]}\n");
 }
 
 std::string jsonl_report(const Report& report, const RunFacts&) {
   std::string out;
-  for (const std::string& one : case_texts(report)) (out += one) += '\n';
-  return out;
+  put_cases(out, report, "", "\n");
+  return std::move(out.empty() ? out : out += '\n');
 }
 
 }  // namespace ampcheck::tools

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "src/digest.h"
 #include "src/file_bytes.h"
 #include "src/file_lock.h"
+#include "src/parallel.h"
 #include "tools/report/foreign_file.h"
 #include "tools/report/json.h"
 #include "tools/report/numbers.h"
@@ -120,6 +122,34 @@ std::string text_at(const Json& record, const char* key) {
                                                                                   : "";
 }
 
+/// A line, and what it says: read by several threads, taken in the order of the file.
+struct ReadLine {
+  std::string_view text;
+  bool whole = true;                     ///< its end is there
+  std::optional<Json> record = {};       ///< nothing: the line was not written whole
+  std::string event = {};                ///< of the record
+  std::optional<std::string> wire = {};  ///< of a case, where it is base64
+  CaseResult result = {};                ///< of a case: its names alone
+  std::exception_ptr error = {};         ///< why the result could not be read
+
+  void read() {
+    std::optional<Record> found = whole ? record_of(text) : std::nullopt;
+    if (!found) return;
+    record = std::move(found->json);
+    event = text_at(*record, "event");
+    if (event != "case") return;
+    wire = from_base64(found->result);
+    if (!wire) return;
+    try {
+      const CaseResult all = from_wire(*wire);
+      result.name = all.name;
+      result.plugin = all.plugin;
+    } catch (const Error&) {
+      error = std::current_exception();
+    }
+  }
+};
+
 std::string joined(const std::vector<std::string>& words) {
   std::string out;
   for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
@@ -175,32 +205,35 @@ RunHeader read_run_file(const std::string& path, KeptResults& kept, std::size_t&
 }
 
 RunHeader parse_run_file(std::string_view text, const std::string& path, KeptResults& kept, std::size_t& torn) {
-  std::optional<RunHeader> header;
+  std::vector<ReadLine> lines;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = text.find('\n', at);
-    const std::string_view line = text.substr(at, end == std::string::npos ? end : end - at);
-    at = end == std::string::npos ? text.size() : end + 1;
-    if (line.empty()) continue;
-    const std::optional<Record> record = end == std::string::npos ? std::nullopt : record_of(line);
-    if (!record) {
+    if (end != at) lines.push_back({text.substr(at, end == text.npos ? end : end - at), end != text.npos});
+    at = end == text.npos ? text.size() : end + 1;
+  }
+  constexpr std::int64_t kGrain = 16;
+  parallel_for(static_cast<std::int64_t>(lines.size()), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) lines[i].read();
+  });
+  std::optional<RunHeader> header;
+  for (ReadLine& line : lines) {
+    if (!line.record) {
       if (!header) foreign(path, "got a first line that is none of a run file");
       ++torn;
       continue;
     }
-    const std::string event = text_at(record->json, "event");
-    if (event == "begin") {
-      const RunHeader own = header_of(path, record->json);
+    if (line.event == "begin") {
+      const RunHeader own = header_of(path, *line.record);
       if (header && !own.difference(*header).empty())
         foreign(path, "got two runs that differ in " + own.difference(*header));
       header = own;
-    } else if (event == "case" && header) {
-      auto wire = from_base64(record->result);
-      if (!wire) foreign(path, "got a result that is no base64");
-      const std::string how = text_at(record->json, "how");
+    } else if (line.event == "case" && header) {
+      if (!line.wire) foreign(path, "got a result that is no base64");
+      if (line.error) std::rethrow_exception(line.error);
+      const std::string how = text_at(*line.record, "how");
       const checks::How as{how.find('s') != how.npos, how.find('e') != how.npos, how.find('p') != how.npos,
                            how.find('a') != how.npos, how.find('v') != how.npos, how.find('f') != how.npos};
-      const CaseResult result = from_wire(*wire);
-      kept.add(result, as, std::move(*wire));
+      kept.add(line.result, as, std::move(*line.wire));
     }
   }
   if (!header) foreign(path, "got an empty file");

@@ -199,7 +199,7 @@ std::string marked_trace_html(const Trace& trace, const std::string& title, cons
   if (!gradients.empty())
     out +=
         "<h2>Gradients flushed to zero</h2><p>Share of the elements that are zero although the exact value is not; "
-        "green: none, red: 10 % and more.</p>" +
+        "light green: none, dark red: 10 % and more.</p>" +
         heat_svg(
             heat_map(
                 trace, gradients,
@@ -218,8 +218,9 @@ std::string marked_trace_html(const Trace& trace, const std::string& title, cons
   });
   if (!low.empty())
     out +=
-        "<h2>Headroom</h2><p>Powers of two between the largest element and the largest finite number; green: 2^16 and "
-        "more, red: none.</p>" +
+        "<h2>Headroom</h2><p>Powers of two between the largest element and the largest finite number; light green: "
+        "2^16 "
+        "and more, dark red: none.</p>" +
         heat_svg(
             heat_map(
                 trace, low, [](const TracedTensor& t) { return t.inf + t.nan > 0 ? std::optional(0.0) : t.headroom(); },
