@@ -135,10 +135,20 @@ TEST_F(Gate, WhatBecameBetterIsProposed) {
   EXPECT_TRUE(contains(better.out, "gated_sum: better than accepted")) << better.out;
   EXPECT_TRUE(contains(better.out, "  y was worse: ")) << better.out;
   EXPECT_TRUE(contains(better.out, "ampcheck accept gated_sum --baseline base --reason TEXT")) << better.out;
-  EXPECT_EQ(json::parse(run("review --baseline base --json").out)["ops"][0]["better"].size(), 1u);
+  EXPECT_EQ(json::parse(run("review --baseline base --json -o markdown:better.md").out)["ops"][0]["better"].size(), 1u);
+  EXPECT_TRUE(contains(read("better.md"), "- y was worse: ")) << read("better.md");
+  EXPECT_TRUE(contains(read("better.md"), "accept gated\\_sum --baseline base --reason TEXT")) << read("better.md");
   ASSERT_EQ(accept_all(), 0);
+  gate_now("one_chain");  // and back: whoever reviews it is told
+  const ProgramResult back = run("review --baseline base -o markdown:worse.md");
+  EXPECT_TRUE(contains(back.out, "\n  y is worse: ")) << back.out;
+  EXPECT_TRUE(contains(read("worse.md"), "- y is worse: ")) << read("worse.md");
+  const json both = json::parse(run("review --baseline base --json").out)["ops"][0];
+  EXPECT_TRUE(both["worse"].size() == 1 && both["better"].empty()) << both;
   gate_now("reassociated");
-  EXPECT_EQ(run("review --baseline base").exit_code, 0);
+  const ProgramResult other = run("review --baseline base");
+  EXPECT_EQ(other.exit_code, 0);
+  EXPECT_FALSE(contains(other.out, "worse")) << other.out;
   const ProgramResult same = run("review --tighten --baseline base");
   EXPECT_EQ(same.exit_code, 4) << same.out << "errors of the same kind are no improvement";
 }
@@ -335,6 +345,10 @@ TEST_F(Gate, ReviewSaysWhatAFindingIs) {
   use("dropped_tail");
   gate();
   EXPECT_TRUE(contains(run("review --baseline base").out, "would have seen it in each case"));
+  const ProgramResult refused = run("accept --baseline base --reason 'looks fine'");  // all of it is said at once
+  EXPECT_EQ(refused.exit_code, 1);
+  for (const json& finding : json::parse(read("base/gated_sum.json.pending"))["findings"])
+    EXPECT_TRUE(contains(refused.out, finding["code"].get<std::string>() + " in ")) << refused.out;
 }
 
 TEST_F(Gate, CiWritesNothing) {
@@ -407,6 +421,7 @@ TEST_F(Gate, AWaiverLetsAFindingThroughUntilItsDay) {
   const ProgramResult waived = in_ci();
   EXPECT_EQ(waived.exit_code, 0) << waived.out;
   EXPECT_TRUE(contains(waived.out, "let through until 2099-06-30") && contains(waived.out, "issue 7")) << waived.out;
+  EXPECT_FALSE(contains(waived.out, "no number is wrong")) << waived.out;
   EXPECT_EQ(in_ci("--today 2099-06-30").exit_code, 0) << "its last day";
   const ProgramResult expired = in_ci("--today 2099-07-01");
   EXPECT_EQ(expired.exit_code, 7) << expired.out;
@@ -497,7 +512,10 @@ TEST_F(Gate, NothingSelectedIsFour) {
 
 TEST_F(Gate, FewerCasesAreComparedWithTheirOwn) {
   accept_now();
-  EXPECT_EQ(in_ci("--dtype bf16").exit_code, 0);
+  const ProgramResult part = in_ci("--dtype bf16");
+  EXPECT_EQ(part.exit_code, 0);
+  EXPECT_TRUE(contains(part.out, " cases are not among those selected")) << part.out << "nobody takes it for the whole";
+  EXPECT_FALSE(contains(in_ci().out, "not among those selected"));
   use("dropped_tail");
   EXPECT_EQ(in_ci("--dtype bf16").exit_code, 1);
 }

@@ -26,6 +26,7 @@
 #include "tools/gate/measured.h"
 #include "tools/report/progress.h"
 #include "tools/report/reports.h"
+#include "tools/report/shell_word.h"
 #include "tools/workers/interrupt.h"
 #include "tools/workers/runner.h"
 
@@ -163,8 +164,11 @@ std::string failures_text(const std::vector<OpGate>& gates, const RunFacts& fact
 
 const char* words_of(ExitCode code, const std::vector<OpGate>& gates) {
   const bool undecided = std::ranges::any_of(gates, [](const OpGate& gate) { return gate.undecided; });
+  const bool waived = std::ranges::any_of(
+      gates, [](const OpGate& gate) { return std::ranges::any_of(gate.findings, &GatedFinding::let_through); });
   switch (code) {
     case ExitCode::passed:
+      if (waived) return "no finding but what waivers let through (above)";
       if (std::ranges::any_of(gates, &OpGate::worse))
         return "no number is wrong, and errors are worse than accepted: --strict fails then";
       return undecided ? "no number is wrong; too few bits changed to tell whether errors are worse"
@@ -178,9 +182,10 @@ const char* words_of(ExitCode code, const std::vector<OpGate>& gates) {
 std::string last_line(const KernelGateOptions& options, ExitCode code, std::size_t pending) {
   std::string out;
   if (pending > 0)
-    out +=
-        fmt::format("{} pending in '{}': ampcheck review --baseline {} shows what changed, accept takes it over\n",
-                    pending == 1 ? "1 op is" : fmt::format("{} ops are", pending), options.baseline, options.baseline);
+    out += fmt::format("{} pending in '{}': ampcheck review --baseline {} shows what changed, accept {}\n",
+                       pending == 1 ? "1 op is" : fmt::format("{} ops are", pending), options.baseline,
+                       shell_word(options.baseline),
+                       code == ExitCode::findings ? "takes over what is no finding" : "takes it over");
   if (code == ExitCode::baseline && pending == 0 && options.base.empty())
     out += "Run gate outside CI to write pending files, then ampcheck accept\n";
   return out;
