@@ -362,6 +362,18 @@ TEST_F(Gate, CiWritesNothing) {
   EXPECT_FALSE(exists("base/gated_sum.json.pending"));
 }
 
+/// Where the pending file cannot be written, what was found is said all the same.
+TEST_F(Gate, AFindingIsSaidWhereNothingCanBeLeftPending) {
+  accept_now();
+  use("dropped_tail");
+  std::filesystem::create_directories(folder_.path() + "/base/gated_sum.json.pending/x");
+  const ProgramResult broken = gate("--json -o junit:broken.xml");
+  EXPECT_EQ(broken.exit_code, 8) << broken.out << broken.err;
+  EXPECT_TRUE(contains(broken.err, "cannot write 'base/gated_sum.json.pending'")) << broken.err;
+  EXPECT_EQ(json::parse(broken.out)["ops"][0]["verdict"], "FINDINGS") << broken.out;
+  EXPECT_TRUE(contains(read("broken.xml"), "type=\"BUG AC101\"")) << read("broken.xml");
+}
+
 TEST_F(Gate, ACommittedPendingFileIsSeven) {
   accept_now();
   use("reassociated");

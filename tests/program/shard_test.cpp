@@ -351,6 +351,14 @@ TEST_F(Shards, ThePodsOfTheManualRun) {
   EXPECT_TRUE(read("check.xml") == read("whole.xml"));
 }
 
+TEST_F(Shards, AFolderThatCannotBeMadeIsEight) {
+  write("file", "");
+  const ProgramResult refused = run("check relu --regimes quick --engine mpi --run-file file/job");
+  EXPECT_EQ(refused.exit_code, 8) << refused.err;
+  EXPECT_TRUE(contains(refused.err, "cannot make the folder 'file/job': Not a directory")) << refused.err;
+  EXPECT_EQ(run("check relu --regimes quick --engine mpi --run-file file").exit_code, 2);
+}
+
 TEST_F(Shards, ALargerJobHasMorePartsAndKeepsThem) {
   const ProgramResult whole = run("check relu --regimes quick --no-times");
   const std::string job = "\"$AMPCHECK\" check relu --regimes quick --no-times --engine mpi --run-file job";

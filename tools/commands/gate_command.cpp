@@ -339,9 +339,14 @@ ExitCode gate_with(const KernelGateOptions& options, const KnownRun& known) {
   const bool beside_baseline = options.base.empty() && !recording;
   if (beside_baseline) note_unknown_ops(options, outcome.gates);
   if (beside_baseline && in_ci()) note_committed_pending(options.baseline, outcome.gates);
-  if (beside_baseline && !in_ci())
-    for (std::size_t i = 0; i < outcome.gates.size(); ++i)
-      pending += write_pending(options.baseline, outcome.run, outcome.gates[i], outcome.before[i], outcome.ladder);
+  std::string unwritten;  // said behind the report: what was found is no less found
+  try {
+    if (beside_baseline && !in_ci())
+      for (std::size_t i = 0; i < outcome.gates.size(); ++i)
+        pending += write_pending(options.baseline, outcome.run, outcome.gates[i], outcome.before[i], outcome.ladder);
+  } catch (const WriteError& error) {
+    unwritten = error.what();
+  }
   if (recording)
     for (OpGate& gate : outcome.gates) gate.known = true;
   ExitCode code = code_of(outcome.run, outcome.gates, facts.planned);
@@ -349,7 +354,10 @@ ExitCode gate_with(const KernelGateOptions& options, const KnownRun& known) {
   add_gate_lines(outcome.gates, facts);
   if (beside_baseline) facts.histories = histories_of(outcome.gates, outcome.before);
   if (options.variants) facts.variants = variant_classes(outcome.run.ops);
-  return worse(code, written(options, outcome, facts, code, pending));
+  code = worse(code, written(options, outcome, facts, code, pending));
+  if (unwritten.empty()) return code;
+  write_stderr("ampcheck: " + unwritten + "\n");
+  return worse(code, ExitCode::not_written);
 }
 
 }  // namespace ampcheck::tools

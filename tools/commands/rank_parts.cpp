@@ -228,7 +228,10 @@ ExitCode share_parts(const RankWork& work, int jobs) {
   const ShardChoice rank = rank_of_job();
   std::error_code error;
   fs::create_directories(work.folder, error);
-  if (!fs::is_directory(work.folder, error))
+  std::error_code none;
+  if (error && !fs::exists(work.folder, none))
+    throw WriteError(fmt::format("[--engine] cannot make the folder '{}': {}", work.folder, error.message()));
+  if (!fs::is_directory(work.folder, none))
     throw UsageError("[--engine] got --run-file '" + work.folder +
                      "', which is no folder, want one that all ranks see");
   if (jobs == 0) jobs = std::max(1, threads() / ranks_of_this_machine(rank.shards));
