@@ -347,7 +347,9 @@ TEST_F(Gate, ReviewSaysWhatAFindingIs) {
   EXPECT_TRUE(contains(run("review --baseline base").out, "would have seen it in each case"));
   const ProgramResult refused = run("accept --baseline base --reason 'looks fine'");  // all of it is said at once
   EXPECT_EQ(refused.exit_code, 1);
-  for (const json& finding : json::parse(read("base/gated_sum.json.pending"))["findings"])
+  const json pending = json::parse(read("base/gated_sum.json.pending"));
+  EXPECT_FALSE(pending["findings"].empty());
+  for (const json& finding : pending["findings"])
     EXPECT_TRUE(contains(refused.out, finding["code"].get<std::string>() + " in ")) << refused.out;
 }
 

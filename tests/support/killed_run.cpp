@@ -44,7 +44,8 @@ pid_t start(const std::string& folder, const std::string& words) {
   pid_t child = 0;
   const int failed = posix_spawn(&child, all.front().c_str(), &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  if (failed != 0) throw std::system_error(failed, std::generic_category(), all.front());  // a kill of 0 would be of all
+  if (failed != 0)
+    throw std::system_error(failed, std::generic_category(), all.front());  // a kill of 0 would be of all
   return child;
 }
 
