@@ -17,7 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-const std::string kWorkflow = ".github/workflows/kernels.yml", kGitLab = ".gitlab-ci.yml";
+const std::string kWorkflow = ".github/workflows/kernels.yml", kGitLab = ".gitlab-ci.yml",
+                  kHook = ".pre-commit-config.yaml";
 
 std::size_t indent_of(const std::string& line) { return std::min(line.find_first_not_of(' '), line.size()); }
 
@@ -100,6 +101,7 @@ class Demo : public ::testing::Test {
     return here("CI=true \"$AMPCHECK\" gate ./librow_mean.so --regimes quick --baseline baselines " + more);
   }
   std::string read(const std::string& name) { return read_text(repository_ + "/" + name); }
+  void write(const std::string& name, const std::string& text) { std::ofstream(repository_ + "/" + name) << text; }
 
   TemporaryFolder folder_;
   std::string repository_ = folder_.path() + "/row_mean";
@@ -108,7 +110,7 @@ class Demo : public ::testing::Test {
 /// The page shows the files as they are.
 TEST_F(Demo, ItsJobsAreThoseOfTheManual) {
   const std::string page = read_text(tests::in_source("/tools/manual/ci.md"));
-  for (const std::string& file : {kWorkflow, kGitLab})
+  for (const std::string& file : {kWorkflow, kGitLab, kHook})
     EXPECT_TRUE(contains(page, "\n```yaml\n" + read(file) + "```\n")) << file << " is another one in ci.md";
 }
 
@@ -213,6 +215,62 @@ TEST_F(Demo, PartsAndRanksGiveTheBytesOfOneRun) {
   EXPECT_EQ(killed.exit_code, 137) << read("lost");
   EXPECT_EQ(here(check + "again.xml --run-file a.run").exit_code, 1);
   EXPECT_TRUE(read("again.xml") == read("whole.xml"));
+}
+
+/// The hook as git runs it: a wrong kernel is not committed, one with other bits is.
+TEST_F(Demo, TheHookRefusesAWrongKernel) {
+  const std::string text = read(kHook), key = "entry: ";
+  const std::size_t begin = text.find(key) + key.size();
+  ASSERT_GT(begin, key.size()) << text;
+  std::ofstream(repository_ + "/.git/hooks/pre-commit")
+      << "#!/bin/sh\nexport HEADERS=ampcheck/include PATH=\"$PWD/ampcheck/bin:$PATH\"\n"
+      << text.substr(begin, text.find('\n', begin) - begin) << "\n";
+  ASSERT_EQ(here("chmod +x .git/hooks/pre-commit").exit_code, 0);
+  const std::string commit = "git -c user.name=a -c user.email=a@b commit -qam change";
+  change("dropped_tail");
+  const ProgramResult refused = here(commit);
+  EXPECT_EQ(refused.exit_code, 1) << refused.out << refused.err;
+  EXPECT_TRUE(contains(refused.out + refused.err, "BUG AC101")) << refused.out << refused.err;
+  EXPECT_EQ(here("git checkout -q .").exit_code, 0);
+  change("reassociated");
+  const ProgramResult committed = here(commit);
+  EXPECT_EQ(committed.exit_code, 0) << committed.out << committed.err;
+  EXPECT_EQ(here("git log --oneline | wc -l").out, "2\n");
+}
+
+/// The commands of the action, where GitHub would put its source beside the repository; what it is built with is there.
+TEST_F(Demo, TheActionJudgesAsTheJobDoes) {
+  const std::string action = read_text(tests::in_source("/tools/action/action.yml"));
+  std::string script = "set -e\n";
+  for (const std::string& command : commands_in(action)) script += "( " + command + ")\n";
+  const std::string around =
+      "mkdir -p act/tools/action act/build stand && ln -sf \"$AMPCHECK\" act/build/ampcheck\n"
+      "printf '#!/bin/sh\\necho \"$(basename $0) $*\" >>\"$CALLS\"\\n' >act/tools/setup && cp act/tools/setup "
+      "act/tools/build\n"
+      "printf '#!/bin/sh\\nmkdir -p \"$4/bin\" && ln -sf \"$2/ampcheck\" \"$4/bin\" && ln -sfn \"$API\" "
+      "\"$4/include\"\\n' "
+      ">stand/cmake\nchmod +x act/tools/setup act/tools/build stand/cmake\n"
+      "export GITHUB_ACTION_PATH=$PWD/act/tools/action GITHUB_OUTPUT=$PWD/output CALLS=$PWD/calls CI=true "
+      "PATH=\"$PWD/stand:$PATH\" API='" +
+      tests::in_source("/src/api") +
+      "' LIBRARY=./librow_mean.so BUILD='sh build.sh' ARGUMENTS='--regimes quick --dtype fp32'\n";
+  write("action.sh", script);
+  const auto act = [&](const std::string& baseline) {
+    return here(around + "export BASELINE=" + baseline + "; bash action.sh");
+  };
+  const ProgramResult same = act("baselines");
+  EXPECT_EQ(same.exit_code, 0) << same.out << same.err;
+  EXPECT_TRUE(contains(same.out, "UNCHANGED")) << same.out;
+  EXPECT_EQ(read("calls"), "setup \nbuild release --target ampcheck\n");
+  EXPECT_EQ(read("output").find("hash="), 0u);
+  EXPECT_EQ(read("output").size(), std::string("hash=\n").size() + 32) << read("output");
+  change("dropped_tail");
+  for (const char* const baseline : {"baselines", "''"}) {
+    const ProgramResult broken = act(baseline);
+    EXPECT_EQ(broken.exit_code, 1) << broken.out << broken.err;
+    EXPECT_TRUE(contains(broken.out, "\n::error file=row_mean_op.cu,line=")) << broken.out;
+    EXPECT_TRUE(contains(read("ampcheck.xml"), "type=\"BUG AC101\"")) << baseline;
+  }
 }
 
 /// Where nvcc is, the kernel itself is in the library, and its CPU twin is judged as before.

@@ -224,6 +224,7 @@ TEST_F(Mutate, AProgramIsAskedAsThisOneIs) {
 TEST_F(Mutate, RefusesWhatItCannotDo) {
   const std::pair<const char*, std::string> wrong[] = {
       {"want a path below this folder", "--check ../libtwice.so"},
+      {"want a path below this folder", "--check " + folder_.path() + "2/libtwice.so"},
       {"no --check LIBRARY", ""},
       {"makes no 'libother.so'", "--check libother.so"},
       {"want a share from 0 to 1", "--check libtwice.so --min-killed 2"},
@@ -254,6 +255,20 @@ TEST_F(Mutate, LeavesNothingBehind) {
   EXPECT_EQ(run.exit_code, 128 + SIGINT) << run.out << run.err;
   EXPECT_TRUE(fs::is_empty(folder_.path() + "/tmp"));
   EXPECT_EQ(testing::read_text(folder_.path() + "/twice.c"), kKernel);
+}
+
+/// A path below the folder may be spelt from the root, or through a folder above.
+TEST_F(Mutate, TakesAPathHoweverItIsSpelt) {
+  const std::string build =
+      " -- cc -std=c11 -shared -fPIC -I " + tests::in_source("/src/api") + " twice.c -o libtwice.so";
+  const std::string up = "../" + fs::path(folder_.path()).filename().string() + "/libtwice.so";
+  for (const std::string& library : {folder_.path() + "/libtwice.so", up}) {
+    const ProgramResult run = testing::shell("cd '" + folder_.path() +
+                                             "'; \"$AMPCHECK\" mutate \"$PWD/twice.c\" --regimes quick --shapes N=5 " +
+                                             "--limit 2 --json --check " + library + build);
+    EXPECT_EQ(run.exit_code, 0) << library << run.out << run.err;
+    EXPECT_EQ(json::parse(run.out).at("tried"), 2) << library << run.out;
+  }
 }
 
 TEST_F(Mutate, ListsThemWithoutBuilding) {

@@ -266,6 +266,28 @@ TEST_F(Shards, ARankThatIsKilledLosesItsPartAlone) {
   EXPECT_TRUE(read("ranks1.json") == read("whole.json")) << all.out << all.err;
 }
 
+/// What starts the ranks may go on without rank 0: a job without a report is not green, and goes on later.
+TEST_F(Shards, AKilledRankZeroMakesTheOthersIncomplete) {
+  const std::string check = tests::in_build("/custom_ops/hostile.so") + " loops --regimes quick --timeout 1 --jobs 1";
+  const ProgramResult whole = run("check " + check + " --no-times -o json:whole.json");
+  const ProgramResult all =
+      shell("cd '" + folder_.path() + "'; export OMPI_COMM_WORLD_SIZE=2; job='check " + check +
+            " --engine mpi --run-file job'\n"
+            "OMPI_COMM_WORLD_RANK=0 \"$AMPCHECK\" $job >none 2>&1 & zero=$!\n"
+            "until grep -qs 'rank 0' job/*.claim; do sleep 0.01; done\n"
+            "OMPI_COMM_WORLD_RANK=1 \"$AMPCHECK\" $job & one=$!; sleep 0.3; kill -9 $zero; wait $one");
+  EXPECT_EQ(all.exit_code, 5) << all.out << all.err;
+  EXPECT_LT(all.seconds, 40);
+  EXPECT_EQ(all.out, "");
+  EXPECT_TRUE(contains(all.err, "rank 0, which reports, ended before it did; the same command, with --run-file job"))
+      << all.err;
+  const std::string later = "cd '" + folder_.path() + "'; OPTIONS='" + check + "'; mv job job2\n" + kRanks + "ranks 2";
+  const ProgramResult resumed = shell(later);
+  EXPECT_EQ(resumed.exit_code, whole.exit_code) << resumed.err;
+  EXPECT_TRUE(read("ranks2.json") == read("whole.json")) << resumed.err;
+  EXPECT_FALSE(contains(read("err1"), "ended before it did")) << read("err1");
+}
+
 TEST_F(Shards, APartOfWhichRanksDieIsLeftToALaterJob) {
   const std::string job = "check " + tests::in_build("/custom_ops/hostile.so") +
                           " loops --regimes quick --timeout 2 --jobs 1 --engine mpi --run-file job";
@@ -327,6 +349,14 @@ TEST_F(Shards, ThePodsOfTheManualRun) {
   const ProgramResult merged = run("merge part*.run --no-times -o junit:check.xml");
   EXPECT_EQ(merged.exit_code, 1) << merged.err;
   EXPECT_TRUE(read("check.xml") == read("whole.xml"));
+}
+
+TEST_F(Shards, AFolderThatCannotBeMadeIsEight) {
+  write("file", "");
+  const ProgramResult refused = run("check relu --regimes quick --engine mpi --run-file file/job");
+  EXPECT_EQ(refused.exit_code, 8) << refused.err;
+  EXPECT_TRUE(contains(refused.err, "cannot make the folder 'file/job': Not a directory")) << refused.err;
+  EXPECT_EQ(run("check relu --regimes quick --engine mpi --run-file file").exit_code, 2);
 }
 
 TEST_F(Shards, ALargerJobHasMorePartsAndKeepsThem) {

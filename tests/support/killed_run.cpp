@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <random>
 #include <sstream>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -41,8 +42,10 @@ pid_t start(const std::string& folder, const std::string& words) {
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
   pid_t child = 0;
-  EXPECT_EQ(posix_spawn(&child, all.front().c_str(), &actions, nullptr, argv.data(), environ), 0);
+  const int failed = posix_spawn(&child, all.front().c_str(), &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
+  if (failed != 0)
+    throw std::system_error(failed, std::generic_category(), all.front());  // a kill of 0 would be of all
   return child;
 }
 

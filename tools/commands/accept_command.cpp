@@ -141,6 +141,17 @@ Acceptance acceptance_here(const AcceptOptions& options) {
   return out;
 }
 
+/// Each finding that nobody answers for.
+std::string refusal(const std::string& op, const std::vector<PendingFinding>& findings) {
+  std::string found, codes;
+  for (const PendingFinding& f : findings) {
+    found += fmt::format("{}{} in {} case{}, first '{}'", found.empty() ? "" : "; ", name(f.code), f.cases,
+                         f.cases == 1 ? "" : "s", f.first);
+    codes += fmt::format("{}{}", codes.empty() ? "" : ",", name(f.code));
+  }
+  return fmt::format("{}: {}. Outside what rounding may do: mend it, or --waive {} --until DATE", op, found, codes);
+}
+
 Accepted accept_all(const AcceptOptions& options, const std::vector<std::string>& ops,
                     const std::vector<Waiver>& waivers) {
   const Acceptance acceptance = acceptance_here(options);
@@ -149,9 +160,7 @@ Accepted accept_all(const AcceptOptions& options, const std::vector<std::string>
     Baseline state = read_baseline(pending_path(options.baseline, op));
     let_through(state, waivers);
     if (!state.findings.empty()) {
-      const PendingFinding& f = state.findings.front();
-      out.refused.push_back(
-          fmt::format("{}: {} in {} case{}, first '{}'", op, name(f.code), f.cases, f.cases == 1 ? "" : "s", f.first));
+      out.refused.push_back(refusal(op, state.findings));
       continue;
     }
     const std::string path = baseline_path(options.baseline, op);
@@ -189,9 +198,7 @@ ExitCode accept_command(const AcceptOptions& options) {
   } else {
     for (const std::string& op : accepted.taken)
       write_stdout(fmt::format("accepted {}: {}\n", op, baseline_path(options.baseline, op)));
-    for (const std::string& why : accepted.refused)
-      write_stdout(
-          fmt::format("not accepted {}. Outside what rounding may do: mend it, or --waive CODE --until DATE\n", why));
+    for (const std::string& why : accepted.refused) write_stdout("not accepted " + why + "\n");
   }
   return accepted.refused.empty() ? ExitCode::passed : ExitCode::findings;
 }
@@ -200,7 +207,8 @@ ExitCode review_command(const ReviewOptions& options) {
   require_folder("review", options.baseline);
   if (!options.output.empty()) require_writable(options.output);
   std::vector<Review> reviews = reviews_of(options.baseline, chosen_pending(options.baseline, options.words));
-  if (options.tighten) std::erase_if(reviews, [](const Review& review) { return improvements(review).empty(); });
+  if (options.tighten)
+    std::erase_if(reviews, [](const Review& review) { return errors_beyond_chance(review).better.empty(); });
   if (options.json) {
     write_stdout(json_text(review_json(reviews)));
   } else {
@@ -210,10 +218,10 @@ ExitCode review_command(const ReviewOptions& options) {
       text += options.tighten ? tighten_text(review, options.baseline, style) : review_text(review, style);
     page_stdout(text);
   }
-  if (!options.output.empty()) write_file(options.output, review_markdown(reviews));
+  if (!options.output.empty()) write_file(options.output, review_markdown(reviews, options.baseline));
   if (!reviews.empty()) return ExitCode::passed;
   write_stderr(options.tighten ? "ampcheck: nothing to tighten: no pending file in '" + options.baseline +
-                                     "' is better than its accepted state, beyond chance\n"
+                                     "' is better than its accepted state, beyond chance (gate --seeds 4 adds cases)\n"
                                : "ampcheck: nothing to review: no pending file in '" + options.baseline + "'\n");
   return ExitCode::nothing_ran;
 }

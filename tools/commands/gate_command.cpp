@@ -26,6 +26,7 @@
 #include "tools/gate/measured.h"
 #include "tools/report/progress.h"
 #include "tools/report/reports.h"
+#include "tools/report/shell_word.h"
 #include "tools/workers/interrupt.h"
 #include "tools/workers/runner.h"
 
@@ -175,8 +176,11 @@ std::string failures_text(const std::vector<OpGate>& gates, const RunFacts& fact
 
 const char* words_of(ExitCode code, const std::vector<OpGate>& gates) {
   const bool undecided = std::ranges::any_of(gates, [](const OpGate& gate) { return gate.undecided; });
+  const bool waived = std::ranges::any_of(
+      gates, [](const OpGate& gate) { return std::ranges::any_of(gate.findings, &GatedFinding::let_through); });
   switch (code) {
     case ExitCode::passed:
+      if (waived) return "no finding but what waivers let through (above)";
       if (std::ranges::any_of(gates, &OpGate::worse))
         return "no number is wrong, and errors are worse than accepted: --strict fails then";
       return undecided ? "no number is wrong; too few bits changed to tell whether errors are worse"
@@ -190,9 +194,10 @@ const char* words_of(ExitCode code, const std::vector<OpGate>& gates) {
 std::string last_line(const KernelGateOptions& options, ExitCode code, std::size_t pending) {
   std::string out;
   if (pending > 0)
-    out +=
-        fmt::format("{} pending in '{}': ampcheck review --baseline {} shows what changed, accept takes it over\n",
-                    pending == 1 ? "1 op is" : fmt::format("{} ops are", pending), options.baseline, options.baseline);
+    out += fmt::format("{} pending in '{}': ampcheck review --baseline {} shows what changed, accept {}\n",
+                       pending == 1 ? "1 op is" : fmt::format("{} ops are", pending), options.baseline,
+                       shell_word(options.baseline),
+                       code == ExitCode::findings ? "takes over what is no finding" : "takes it over");
   if (code == ExitCode::baseline && pending == 0 && options.base.empty())
     out += "Run gate outside CI to write pending files, then ampcheck accept\n";
   return out;
@@ -346,9 +351,14 @@ ExitCode gate_with(const KernelGateOptions& options, const KnownRun& known) {
   const bool beside_baseline = options.base.empty() && !recording;
   if (beside_baseline) note_unknown_ops(options, states, outcome.gates);
   if (beside_baseline && in_ci()) note_committed_pending(options.baseline, outcome.gates);
-  if (beside_baseline && !in_ci())
-    for (std::size_t i = 0; i < outcome.gates.size(); ++i)
-      pending += write_pending(options.baseline, outcome.run, outcome.gates[i], outcome.before[i], outcome.ladder);
+  std::string unwritten;  // said behind the report: what was found is no less found
+  try {
+    if (beside_baseline && !in_ci())
+      for (std::size_t i = 0; i < outcome.gates.size(); ++i)
+        pending += write_pending(options.baseline, outcome.run, outcome.gates[i], outcome.before[i], outcome.ladder);
+  } catch (const WriteError& error) {
+    unwritten = error.what();
+  }
   if (recording)
     for (OpGate& gate : outcome.gates) gate.known = true;
   ExitCode code = code_of(outcome.run, outcome.gates, facts.planned);
@@ -356,7 +366,10 @@ ExitCode gate_with(const KernelGateOptions& options, const KnownRun& known) {
   add_gate_lines(outcome.gates, facts);
   if (beside_baseline) facts.histories = histories_of(outcome.gates, outcome.before);
   if (options.variants) facts.variants = variant_classes(outcome.run.ops);
-  return worse(code, written(options, outcome, facts, code, pending));
+  code = worse(code, written(options, outcome, facts, code, pending));
+  if (unwritten.empty()) return code;
+  write_stderr("ampcheck: " + unwritten + "\n");
+  return worse(code, ExitCode::not_written);
 }
 
 }  // namespace ampcheck::tools

@@ -159,9 +159,11 @@ MutationSetup setup_of(const MutateOptions& options) {
   out.selects.insert(out.selects.end(), {"--timeout", options.case_seconds});
   for (const auto& [what, path] :
        {std::pair("KERNEL", &out.kernel), std::pair(out.program ? "--program" : "--check", &out.library)}) {
-    const fs::path normal = fs::path(*path).lexically_normal();
-    if (path->empty() || normal.is_absolute() || normal.begin()->string() == "..")
+    // However it is spelt: absolute, or through folders above.
+    const fs::path here = fs::current_path(), below = (here / *path).lexically_normal().lexically_relative(here);
+    if (path->empty() || below.empty() || below.begin()->string() == "..")
       throw UsageError(fmt::format("[{}] got '{}', want a path below this folder: a copy of it is built", what, *path));
+    *path = below.string();
   }
   return out;
 }

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -23,6 +24,7 @@
 #include "src/error.h"
 #include "src/parallel.h"
 #include "tools/choose/shard_choice.h"
+#include "tools/commands/rank_report.h"
 #include "tools/report/foreign_file.h"
 #include "tools/report/numbers.h"
 #include "tools/report/output.h"
@@ -226,14 +228,19 @@ ExitCode share_parts(const RankWork& work, int jobs) {
   const ShardChoice rank = rank_of_job();
   std::error_code error;
   fs::create_directories(work.folder, error);
-  if (!fs::is_directory(work.folder, error))
+  std::error_code none;
+  if (error && !fs::exists(work.folder, none))
+    throw WriteError(fmt::format("[--engine] cannot make the folder '{}': {}", work.folder, error.message()));
+  if (!fs::is_directory(work.folder, none))
     throw UsageError("[--engine] got --run-file '" + work.folder +
                      "', which is no folder, want one that all ranks see");
   if (jobs == 0) jobs = std::max(1, threads() / ranks_of_this_machine(rank.shards));
   const Cores cores = cores_of_this(jobs);
   const bool reports = rank.shard == 1;
   const int parts = parts_of(work.folder, rank.shards);
+  std::optional<ReportClaim> claim;
   if (reports) {
+    claim.emplace(work.folder);
     write_stderr(fmt::format("ampcheck: {} rank{} ({}); if the job is ended, the same command goes on\n", rank.shards,
                              rank.shards == 1 ? "" : "s", rank.origin));
     forget_earlier_jobs(work.folder, parts);
@@ -248,13 +255,21 @@ ExitCode share_parts(const RankWork& work, int jobs) {
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - look);
     std::this_thread::sleep_for(std::clamp(4 * took, kShortestPause, kLongestPause));
   } while (round.taken > 0 || (reports && round.busy > 0));
-  if (!reports) return round.code == ExitCode::incomplete ? ExitCode::passed : round.code;
-  if (round.code != ExitCode::passed && round.code != ExitCode::incomplete) return round.code;
   const auto say_how_to_go_on = [&] {
     write_stderr(fmt::format("ampcheck: not all parts are done; the same command, with --run-file {}, goes on{}\n",
                              shell_word(work.folder),
                              work.what_there.empty() ? "" : ", and " + work.what_there + " reports what there is"));
   };
+  if (!reports) {
+    if (round.code != ExitCode::passed) return round.code == ExitCode::incomplete ? ExitCode::passed : round.code;
+    if (rank_zero_came_to_its_end(work.folder)) return ExitCode::passed;
+    write_stderr(
+        fmt::format("ampcheck: rank 0, which reports, ended before it did; the same command, with --run-file "
+                    "{}, goes on\n",
+                    shell_word(work.folder)));
+    return ExitCode::incomplete;
+  }
+  if (round.code != ExitCode::passed && round.code != ExitCode::incomplete) return round.code;
   if (round.code == ExitCode::incomplete) {  // a signal: what starts the ranks may kill them any time now
     say_how_to_go_on();
     return round.code;

@@ -25,14 +25,19 @@ struct Review {
   Baseline was, now;
 };
 
-/// Tensors whose errors became smaller beyond chance, as "y was worse: ..."; none where others became larger.
-std::vector<std::string> improvements(const Review& review);
+/// Tensors whose errors became larger, as "y is worse: ...", or smaller, as "y was worse: ...", beyond chance.
+struct ErrorsBeyondChance {
+  std::vector<std::string> worse;
+  std::vector<std::string> better;  ///< none where others became worse
+};
+ErrorsBeyondChance errors_beyond_chance(const Review& review);
 /// What --tighten proposes of an op; empty: nothing.
 std::string tighten_text(const Review& review, const std::string& folder, const Style& style);
 
 /// Cases that are in one state alone, and tensors whose numbers or bits differ: "rms 0.31 -> 0.52 ulp".
 std::string review_text(const Review& review, const Style& style);
-std::string review_markdown(const std::vector<Review>& reviews);
+/// `folder`: of the baselines, for the line that accepts what became better.
+std::string review_markdown(const std::vector<Review>& reviews, const std::string& folder);
 Json review_json(const std::vector<Review>& reviews);
 
 }  // namespace ampcheck::tools

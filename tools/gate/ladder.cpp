@@ -80,6 +80,7 @@ class Comparer {
 /// Cases that one side has and the other has not.
 void compare_sets(const GatedOp& op, const Baseline& before, const LadderOptions& options, OpGate& gate) {
   std::vector<std::string> fresh, gone;
+  std::size_t unasked = 0;
   std::map<std::string, bool> selected;
   for (const OpCall& call : op.calls) selected[call.str(op.op->signature)] = true;
   for (const auto& [name, profile] : op.cases)
@@ -87,9 +88,12 @@ void compare_sets(const GatedOp& op, const Baseline& before, const LadderOptions
   for (const auto& [name, stored] : before.cases) {
     if (selected.contains(name) && !op.cases.contains(name))
       gate.missing.push_back(name);
-    else if (!selected.contains(name) && options.whole && options.settings == before.settings)
-      gone.push_back(name);
+    else if (!selected.contains(name))
+      options.whole&& options.settings == before.settings ? gone.push_back(name) : void(++unasked);
   }
+  if (unasked > 0 && !options.base)
+    gate.notes.push_back(
+        fmt::format("{} of the baseline's {} cases are not among those selected", unasked, before.cases.size()));
   if (!fresh.empty()) gate.stale.push_back(counted(fresh, fresh.size() == 1 ? "is not in it" : "are not in it"));
   if (!gone.empty()) gate.stale.push_back(counted(gone, gone.size() == 1 ? "is in it alone" : "are in it alone"));
   // A case that fails has its finding instead.

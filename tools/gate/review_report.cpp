@@ -135,7 +135,7 @@ TensorProfile with_bits(const StoredCase& of, const std::string& tensor) {
 
 }  // namespace
 
-std::vector<std::string> improvements(const Review& review) {
+ErrorsBeyondChance errors_beyond_chance(const Review& review) {
   std::deque<TensorProfile> kept;  // what pairs point to
   std::map<std::string, std::vector<checks::ProfilePair>> pairs;
   for (const auto& [name, now] : review.now.cases) {
@@ -149,25 +149,46 @@ std::vector<std::string> improvements(const Review& review) {
     }
   }
   const double level = checks::level_of(pairs.size());
-  std::vector<std::string> out;
+  ErrorsBeyondChance out;
   for (const auto& [tensor, list] : pairs) {
-    if (!checks::change_of(list).worse(level).empty()) return {};
+    const checks::TensorChange change = checks::change_of(list);
+    if (const std::string words = change.worse(level); !words.empty())
+      out.worse.push_back(
+          fmt::format("{} is worse: {} (rms {} ulp)", tensor, words, arrow(change.rms_was, change.rms_now)));
     std::vector<checks::ProfilePair> back;  // the old state as if it were the new one
     for (const auto& [was, now] : list) back.emplace_back(now, was);
-    const checks::TensorChange change = checks::change_of(back);
-    if (const std::string words = change.worse(level); !words.empty())
-      out.push_back(fmt::format("{} was worse: {} (rms {} ulp)", tensor, words, arrow(change.rms_now, change.rms_was)));
+    const checks::TensorChange undone = checks::change_of(back);
+    if (const std::string words = undone.worse(level); !words.empty())
+      out.better.push_back(
+          fmt::format("{} was worse: {} (rms {} ulp)", tensor, words, arrow(undone.rms_now, undone.rms_was)));
   }
+  if (!out.worse.empty()) out.better.clear();  // some for others is no improvement
   return out;
 }
 
+namespace {
+
+std::string accept_line(const Review& review, const std::string& folder) {
+  return fmt::format("ampcheck accept {} --baseline {} --reason TEXT", shell_word(review.op), shell_word(folder));
+}
+
+/// What a person who decides has to know, beside the numbers.
+std::vector<std::string> lines_of(const Review& review, const ErrorsBeyondChance& errors) {
+  std::vector<std::string> out = errors.worse;
+  out.insert(out.end(), errors.better.begin(), errors.better.end());
+  const std::vector<std::string> rest = lines_of(review);
+  out.insert(out.end(), rest.begin(), rest.end());
+  return out;
+}
+
+}  // namespace
+
 std::string tighten_text(const Review& review, const std::string& folder, const Style& style) {
-  const std::vector<std::string> better = improvements(review);
+  const std::vector<std::string> better = errors_beyond_chance(review).better;
   if (better.empty()) return "";
   std::string out = fmt::format("{}{}{}: better than accepted\n", style.bold, review.op, style.reset);
   for (const std::string& line : better) out += "  " + line + "\n";
-  return out +
-         fmt::format("  ampcheck accept {} --baseline {} --reason TEXT\n", shell_word(review.op), shell_word(folder));
+  return out + "  " + accept_line(review, folder) + "\n";
 }
 
 std::string review_text(const Review& review, const Style& style) {
@@ -177,11 +198,11 @@ std::string review_text(const Review& review, const Style& style) {
     out += fmt::format("  {:<12} {} case{}: rms {} ulp, largest {} ulp, mean {} ulp\n", tensor, t.cases,
                        t.cases == 1 ? "" : "s", arrow(t.rms(0), t.rms(1)), arrow(t.max[0], t.max[1]),
                        arrow(t.mean(0), t.mean(1)));
-  for (const std::string& line : lines_of(review)) out += "  " + line + "\n";
+  for (const std::string& line : lines_of(review, errors_beyond_chance(review))) out += "  " + line + "\n";
   return out;
 }
 
-std::string review_markdown(const std::vector<Review>& reviews) {
+std::string review_markdown(const std::vector<Review>& reviews, const std::string& folder) {
   std::string out = "# Pending baselines\n";
   for (const Review& review : reviews) {
     const Difference d = difference_of(review);
@@ -191,9 +212,11 @@ std::string review_markdown(const std::vector<Review>& reviews) {
     for (const auto& [tensor, t] : d.tensors)
       out += fmt::format("| {} | {} | {} | {} | {} |\n", markdown_word(tensor), t.cases, arrow(t.rms(0), t.rms(1)),
                          arrow(t.max[0], t.max[1]), arrow(t.mean(0), t.mean(1)));
-    const std::vector<std::string> lines = lines_of(review);
+    const ErrorsBeyondChance errors = errors_beyond_chance(review);
+    const std::vector<std::string> lines = lines_of(review, errors);
     if (!lines.empty()) out += "\n";
     for (const std::string& line : lines) out += "- " + markdown_word(line) + "\n";
+    if (!errors.better.empty()) out += "- better than accepted: " + markdown_word(accept_line(review, folder)) + "\n";
   }
   return out;
 }
@@ -202,6 +225,7 @@ Json review_json(const std::vector<Review>& reviews) {
   Json out = {{"schema", "ampcheck.review/1"}, {"ops", Json::array()}};
   for (const Review& review : reviews) {
     const Difference d = difference_of(review);
+    const ErrorsBeyondChance errors = errors_beyond_chance(review);
     Json entry = {{"op", review.op},
                   {"accepted", review.accepted},
                   {"changed", d.changed},
@@ -209,7 +233,8 @@ Json review_json(const std::vector<Review>& reviews) {
                   {"new", d.fresh},
                   {"gone", d.gone},
                   {"notes", lines_of(review)},
-                  {"better", improvements(review)},
+                  {"worse", errors.worse},
+                  {"better", errors.better},
                   {"tensors", Json::array()}};
     for (const auto& [tensor, t] : d.tensors)
       entry["tensors"].push_back({{"tensor", tensor},
