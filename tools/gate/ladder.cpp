@@ -88,8 +88,10 @@ void compare_sets(const GatedOp& op, const Baseline& before, const LadderOptions
   for (const auto& [name, stored] : before.cases) {
     if (selected.contains(name) && !op.cases.contains(name))
       gate.missing.push_back(name);
-    else if (!selected.contains(name))
-      options.whole&& options.settings == before.settings ? gone.push_back(name) : void(++unasked);
+    else if (!selected.contains(name) && options.whole && options.settings == before.settings)
+      gone.push_back(name);
+    else
+      unasked += selected.contains(name) ? 0 : 1;
   }
   if (unasked > 0 && !options.base)
     gate.notes.push_back(
