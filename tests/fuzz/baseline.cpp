@@ -21,10 +21,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         for (auto& [tensor, digest] : digests) digest += "0";
       for (auto& [tensor, profile] : stored.tensors) profile.rms /= 2;
     }
-    fuzz::require(!tools::review_text(review, {}).empty() && !tools::review_markdown({review}).empty() &&
+    fuzz::require(!tools::review_text(review, {}).empty() && !tools::review_markdown({review}, "baselines").empty() &&
                       !tools::review_json({review}).empty(),
                   "what is read is shown");
-    tools::improvements(review);
+    tools::errors_beyond_chance(review);
   } catch (const tools::ForeignFileError& error) {
     fuzz::require(std::string_view(error.what()).find("fuzz.json") != std::string_view::npos,
                   "a refusal names the file");
