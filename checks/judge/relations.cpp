@@ -295,18 +295,13 @@ std::int64_t differing_in_row(const TensorView& a, const TensorView& b, std::int
   return failed;
 }
 
-/// Changes every row but the last and one other, in place, to finite values that its role may have; the results of the
+/// Changes every row but the last and `kept`, in place, to finite values that its role may have; the results of the
 /// two must keep their bits, whatever stands in the others. Which outputs have rows that do not mix is the contract's
 /// to say. The other rows become copies of the kept one: right for every role, and whatever is gathered over rows (a
-/// maximum, a sum) changes too, which an exchange of rows would hide.
-void check_row_independence(CaseRun& run, const LaunchResult& forward, const LaunchTensors& tensors,
-                            const LaunchResult& backward) {
+/// maximum, a sum) changes too, which an exchange of rows would hide. True if a row changed.
+bool check_rows(CaseRun& run, std::int64_t rows, std::int64_t kept, const LaunchResult& forward,
+                const LaunchTensors& tensors, const LaunchResult& backward) {
   const LaunchContract& contract = run.op.signature.launch;
-  if (contract.row_dim.empty() || !run.reference.inputs_finite()) return;
-  const std::int64_t rows = rows_of(run.op.signature, run.call);
-  if (rows < 2) return;
-  const Random random(run.call.seed, "kept row");
-  const std::int64_t kept = static_cast<std::int64_t>(random.below(0, static_cast<std::uint64_t>(rows)));
   // What is last may be treated apart; of two rows one is kept.
   const auto stays = [&](std::int64_t row) { return row == kept || (row == rows - 1 && rows > 2); };
   LaunchTensors forward_tensors = run.forward_tensors(run.reference.inputs(), 0), backward_tensors = tensors;
@@ -324,16 +319,18 @@ void check_row_independence(CaseRun& run, const LaunchResult& forward, const Lau
   for (const Written& output : run.outputs)
     if (!output.saved && named(contract.row_independent, output.name))
       change(backward_tensors.read.at(gradient_name(output.name)));
-  if (!changed) return;  // all rows are equal: nothing to see
+  if (!changed) return false;  // all rows are equal: nothing to see
   const LaunchResult forward_changed = run.run_forward(forward_tensors);
   for (const Written& output : run.outputs)
     if (output.reaches_backward()) backward_tensors.read.at(output.name) = forward_changed.written.at(output.name);
   const LaunchResult backward_changed = run.run_backward(backward_tensors);
+  bool found = false;
   const auto compare_row = [&](const TensorView& a, const TensorView& b, const std::string& name) {
     const std::int64_t width = a.count() / rows;
     for (const std::int64_t row : {kept, rows - 1}) {
       if (!stays(row)) continue;
       const std::int64_t failed = differing_in_row(a, b, row, width);
+      found |= failed > 0;
       run.add_relation({CheckId::Kind::row_independence, name}, Code::ac405, width, failed,
                        failed ? "row " + std::to_string(row) + " of '" + name + "' changes with other rows" : "",
                        failed ? first_differences(a, b, row * width, (row + 1) * width) : std::vector<Element>());
@@ -346,6 +343,40 @@ void check_row_independence(CaseRun& run, const LaunchResult& forward, const Lau
     else if (backward.written.contains(name))
       compare_row(backward.written.at(name).view(), backward_changed.written.at(name).view(), name);
   }
+  return found;
+}
+
+/// The first row in which a tensor whose rows do not mix holds a wrong number; -1 if none does.
+std::int64_t wrong_row(const CaseRun& run, std::int64_t rows) {
+  for (const CheckResult& check : run.checks) {
+    if (check.failed == 0 || check.worst.empty() || !is_wrong_number(check.code) ||
+        !named(run.op.signature.launch.row_independent, check.id.tensor))
+      continue;
+    for (const auto* list : {&run.outputs, &run.gradients})
+      for (const Written& written : *list) {
+        const std::vector<std::int64_t>& index = check.worst.front().index;
+        if (written.name != check.id.tensor || std::ssize(index) != written.shape.rank) continue;
+        std::int64_t at = 0;
+        for (int axis = 0; axis < written.shape.rank; ++axis)
+          at = at * written.shape[axis] + index[static_cast<std::size_t>(axis)];
+        return at / std::max<std::int64_t>(written.shape.count() / rows, 1);
+      }
+  }
+  return -1;
+}
+
+/// At some row; where numbers are wrong and that row does not change, at one that holds a wrong one: a leak may reach
+/// few rows.
+void check_row_independence(CaseRun& run, const LaunchResult& forward, const LaunchTensors& tensors,
+                            const LaunchResult& backward) {
+  if (run.op.signature.launch.row_dim.empty() || !run.reference.inputs_finite()) return;
+  const std::int64_t rows = rows_of(run.op.signature, run.call);
+  if (rows < 2) return;
+  const Random random(run.call.seed, "kept row");
+  const auto kept = static_cast<std::int64_t>(random.below(0, static_cast<std::uint64_t>(rows)));
+  if (check_rows(run, rows, kept, forward, tensors, backward)) return;
+  if (const std::int64_t wrong = wrong_row(run, rows); wrong >= 0 && wrong != kept)
+    check_rows(run, rows, wrong, forward, tensors, backward);
 }
 
 }  // namespace
