@@ -148,8 +148,8 @@ std::string by_a_known_factor(double factor, const WrongTensor& wrong) {
   return origin.empty() ? "" : "off by a factor of " + rounded_text(factor) + origin;
 }
 
-/// Whether errors of an ulp or two would show the same factor: it is as near 1 as they are, and most elements are right,
-/// which such a factor would not leave right.
+/// Whether errors of an ulp or two would show the same factor: it is as near 1 as they are, and most elements are
+/// right, which such a factor would not leave right.
 bool rounds_away(double factor, const WrongTensor& wrong) {
   constexpr double kFewUlps = 4;
   return std::fabs(factor - 1) <= kFewUlps * format(wrong.interval.dtype).unit_roundoff() &&

@@ -186,6 +186,42 @@ bool gives_a_reason(const CaseResult& result) {
   return check != nullptr && gives_a_reason(*check);
 }
 
+namespace {
+
+/// Of a departure that its numbers do not tell from another fault, another case may tell the fault: by a change of the
+/// formula, which its other data confirmed.
+bool decides(const CheckResult& as, const CheckResult& check) {
+  return is_undecided(check) && as.code == Code::ac101 && gives_a_reason(as) &&
+         as.cause.find("these are the values of the formula") != std::string::npos;
+}
+
+struct Quoting {
+  bool takes_contract;  ///< and the class with it
+  bool adds;            ///< to what the check says by itself
+};
+
+/// Adds to a check what that of the case `name` says; whether this decides what was undecided.
+bool quote(const CheckResult& as, const std::string& name, Quoting how, CheckResult& check) {
+  const bool decided = decides(as, check);
+  if (decided) {
+    check.code = as.code;
+    check.verdict = as.verdict;
+    check.cause.clear();
+  }
+  const bool lost = as.code == Code::ac203 && (check.code == Code::ac102 || check.code == Code::ac103);
+  if (!is_wrong_number(check.code)) return false;
+  if (check.code == Code::ac102 && !lost && as.code != Code::ac101 && as.code != Code::ac102) return false;
+  if ((as.verdict == Verdict::precision_contract && how.takes_contract) || lost) {
+    check.code = as.code;
+    check.verdict = as.verdict;
+  }
+  const std::string quoted = "as '" + name + "': " + as.cause;
+  check.cause = how.adds && !check.cause.empty() ? check.cause + "; " + quoted : quoted;
+  return decided;
+}
+
+}  // namespace
+
 void explain_as(const CaseResult& like, CaseResult& result) {
   // In fp64 the size of the errors alone speaks for float: of a case whose errors do not, another one's say nothing.
   const bool takes_contract = !(result.explained && result.dtype == "fp64");
@@ -196,25 +232,7 @@ void explain_as(const CaseResult& like, CaseResult& result) {
   for (CheckResult& check : result.checks) {
     const auto found = known.find(subject_of(check));
     if (found == known.end()) continue;
-    const CheckResult& as = *found->second;
-    // Of a departure that its numbers do not tell from another fault, another case may tell the fault: by a change of
-    // the formula, which its other data confirmed.
-    if (is_undecided(check) && as.code == Code::ac101 && gives_a_reason(as) &&
-        as.cause.find("these are the values of the formula") != std::string::npos) {
-      check.code = as.code;
-      check.verdict = as.verdict;
-      check.cause.clear();
-      decided = true;
-    }
-    const bool lost = as.code == Code::ac203 && (check.code == Code::ac102 || check.code == Code::ac103);
-    if (!is_wrong_number(check.code)) continue;
-    if (check.code == Code::ac102 && !lost && as.code != Code::ac101 && as.code != Code::ac102) continue;
-    if ((as.verdict == Verdict::precision_contract && takes_contract) || lost) {
-      check.code = as.code;
-      check.verdict = as.verdict;
-    }
-    const std::string quoted = "as '" + like.name + "': " + as.cause;
-    check.cause = result.explained && !check.cause.empty() ? check.cause + "; " + quoted : quoted;
+    decided |= quote(*found->second, like.name, {takes_contract, result.explained}, check);
   }
   result.explained = true;
   if (decided) {
