@@ -174,10 +174,11 @@ Words many(const std::string& verb) {
   return {verb, "relu", "--regimes", "quick", "--shapes", "first", "--dtype", "fp32", "--seeds", "2000"};
 }
 
-/// What is known of 10,000 cases, written in each form. Of 1.2 s of processor time a third was pages of new memory, a
-/// sixth the run file, a quarter JSON; now 0.9 s, two thirds of it in the first thread: lines are read, cases written
-/// and formats made several at a time, and the JSON stands in memory once. What the cases see of a formula is computed
-/// again for the report (an eighth).
+/// What is known of 10,000 cases, written in each form. The goal is missed: 1.4 to 1.6 s by the clock of two cores that
+/// do nothing else, 1.9 s of processor time. A quarter are pages of new memory and copies of them, a tenth the totals
+/// of the summary; the rest is flat: base64, checksums, results, JSON (40 MB). Tried: lines are read, cases written and
+/// formats made several at a time, and the JSON stands in memory once; large pages would save 0.3 s. What the cases see
+/// of a formula is computed again for the report (an eighth).
 void report_of_many(benchmark::State& state) {
   const Folder folder;
   Words words = many("check");
