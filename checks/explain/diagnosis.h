@@ -3,12 +3,16 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checks/case/wrong_tensor.h"
 #include "checks/explain/notes.h"
 
 namespace ampcheck::checks {
+
+/// What the words of a cause begin with that states a change of the formula.
+inline constexpr std::string_view kChangedFormula = "these are the values of the formula ";
 
 /// Likely cause of a failed comparison, in words; empty if nothing fits.
 std::string likely_cause(const WrongTensor& wrong);

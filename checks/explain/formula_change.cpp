@@ -287,7 +287,7 @@ class BestChange {
     found_.of_sum = change.of_sum;
     found_.change = change.words;
     found_.every = best_.outside == 1 && best_.all == 1 && best_.bits >= 16;
-    found_.words = "these are the values of the formula " + change.words;
+    found_.words = std::string(kChangedFormula) + change.words;
     found_.odds = HUGE_VAL;
     if (best_.narrowed) {
       found_.words = change.words + " " + against(name(wrong_.run.op.signature.precision.compute), narrow);
@@ -303,7 +303,7 @@ class BestChange {
     if (std::exchange(only_here_, false) && !seen.narrowed && seen.outside == 1 && seen.all == 1 &&
         seen.bits >= kEveryBits && here_.words.empty())
       here_ = {.kind = Replayed::Kind::changed_formula,
-               .words = "these are the values of the formula " + change.words + ", at these extents"};
+               .words = std::string(kChangedFormula) + change.words + ", at these extents"};
   }
 
   static Odds narrow_odds(const WrongTensor& wrong, const std::vector<double>& changed) {

@@ -25,10 +25,9 @@ struct Stated {
 };
 
 std::optional<Stated> stated(std::string part, Code code) {
-  static constexpr std::string_view kChanged = "these are the values of the formula ";
   static constexpr std::string_view kNotLinear = ": not linear in the cotangent";
   if (part.ends_with(kNotLinear)) part.resize(part.size() - kNotLinear.size());
-  if (part.starts_with(kChanged)) return Stated{Stated::Kind::change, part.substr(kChanged.size())};
+  if (part.starts_with(kChangedFormula)) return Stated{Stated::Kind::change, part.substr(kChangedFormula.size())};
   if (part.starts_with("these are the values of another")) return Stated{Stated::Kind::another_tensor, part};
   if (part.starts_with("right for ")) return Stated{Stated::Kind::another_call, part};
   if (const std::size_t declared = part.find(" (declared: "); code == Code::ac302 && declared != std::string::npos)

@@ -12,7 +12,6 @@
 #include "checks/case/case_run.h"
 #include "checks/data/regimes.h"
 #include "checks/explain/departures.h"
-#include "checks/explain/diagnosis.h"
 #include "checks/explain/tried_departures.h"
 #include "checks/judge/judge.h"
 #include "checks/run/contract_evidence.h"
@@ -153,17 +152,15 @@ bool called_a_bug(const OpDef& op, const PrecisionContract& base, const std::vec
   RunOptions options;
   options.relations = options.power = false;
   options.explain = true;
-  int bugs = 0, sure_bugs = 0, sure_departures = 0, all = 0;
+  int bugs = 0, all = 0;
   for (const Wrote& w : wrote) {
     if (all == kCases) break;
     const CheckResult check = judged_as(read, w, options);
     if (check.failed == 0) continue;
     ++all;
-    const bool bug = check.verdict == Verdict::bug;
-    bugs += bug && !check.cause.empty();
-    (bug ? sure_bugs : sure_departures) += gives_a_reason(check);
+    bugs += check.verdict == Verdict::bug && !check.cause.empty();
   }
-  return 2 * bugs > all || sure_bugs > sure_departures;
+  return 2 * bugs > all;
 }
 
 /// What explains every number of a tensor that the contract does not explain.
@@ -370,15 +367,6 @@ void settle(const OpDef& op, const std::vector<Wrote>& wrote, PrecisionContract&
   }
 }
 
-/// Where the judge finds no element wrong under an accumulator, no shorter one is read: errors that are larger than
-/// those of replays, and admitted, are other algebra's.
-void keep_accumulator(const Accumulator& kept, std::vector<Reading>& readings) {
-  const auto own = std::ranges::find(readings, name(kept), &Reading::words);
-  if (own == readings.end()) return;
-  for (const Reading& r : readings) own->likelihood = std::max(own->likelihood, r.likelihood);
-  std::rotate(readings.begin(), own, own + 1);
-}
-
 /// What departs where the plain accumulators leave something; returns what tensors wrote that no departure explains.
 std::vector<Wrote> explain_departures(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote,
                                       ContractReading& out) {
@@ -394,7 +382,6 @@ std::vector<Wrote> explain_departures(const OpDef& op, const PrecisionContract& 
             r.words == "fp32" ? r.likelihood : std::min(r.likelihood, kImpossible * static_cast<double>(wrong));
       }
     rank(t.accumulators);
-    if (wrong == 0) keep_accumulator(base.accumulate, t.accumulators);
     if (t.departure.empty()) plain.insert(plain.end(), own.begin(), own.end());
   }
   return plain;

@@ -192,7 +192,7 @@ namespace {
 /// formula, which its other data confirmed.
 bool decides(const CheckResult& as, const CheckResult& check) {
   return is_undecided(check) && as.code == Code::ac101 && gives_a_reason(as) &&
-         as.cause.find("these are the values of the formula") != std::string::npos;
+         as.cause.find(kChangedFormula) != std::string::npos;
 }
 
 struct Quoting {

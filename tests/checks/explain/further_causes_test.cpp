@@ -120,6 +120,15 @@ TEST_P(Causes, AreNamed) {
   EXPECT_TRUE(contains(cause, GetParam().words)) << cause;
 }
 
+/// One ulp is a factor near 1, too: of a few elements among right ones it is not said.
+TEST(Causes, AFewUlpsAreNoConstantFactor) {
+  const std::string few = cause_of("exp.polynomial_beyond_range(x=bf16[5,7],seed=1)"),
+                    most = cause_of("mean.count_in_bf16(x=bf16[5,257],seed=1)");
+  EXPECT_FALSE(contains(few, "constant factor")) << few;
+  EXPECT_TRUE(contains(few, "off by at most 2 ulp of bf16, on 3 of 35 elements")) << few;
+  EXPECT_TRUE(contains(most, "off by a constant factor of 1.0051, which is 257/256")) << most;
+}
+
 /// Wrong in another way: what replays and changed formulas say stands alone.
 TEST(Causes, AreNotSaidOfOtherFaults) {
   EXPECT_EQ(cause_of("softmax.sign(x=bf16[8,33],seed=2)"),

@@ -194,6 +194,23 @@ TEST(Relations, RowsLieAlongTheAxisThatAnAttributeNames) {
     }
 }
 
+/// A leak into one row: the row that chance keeps does not show it, the one whose numbers are wrong does. What is wrong
+/// without a leak breaks nothing.
+TEST(Relations, ALeakIsLookedForWhereNumbersAreWrong) {
+  for (const auto& [name, leaks] : {std::pair{"min.offset_forgotten", true}, std::pair{"softmax.sign", false}})
+    for (const std::uint64_t seed : {1u, 2u, 3u, 4u}) {
+      const OpDef& op = op_named(name);
+      OpCall call = call_of(op, "normal", Dtype::fp32);
+      call.dims = {{"N", 5}, {"D", 7}};
+      call.seed = seed;
+      const CaseResult result = run_case(op, call, {});
+      EXPECT_EQ(result.code, leaks ? Code::ac405 : Code::ac101) << name << " " << seed;
+      const CheckResult* const check = check_named(result, "row_independence dx");
+      ASSERT_NE(check, nullptr) << name;
+      EXPECT_EQ(check->failed > 0, leaks) << name << " " << seed;
+    }
+}
+
 /// Two kernels whose every number is right: in an order of sums that follows from the number of rows, and from a row's
 /// place.
 TEST(Relations, RowsAloneKeepTheirBitsWhereThatIsPromised) {

@@ -26,7 +26,8 @@ const Reading& reading_of(const std::vector<Reading>& all, const std::string& wo
 }
 
 TEST(Contract, OfCorrectKernels) {
-  for (const char* name : testing::all_or_first({"softmax", "layer_norm", "gelu", "cross_entropy"})) {
+  for (const char* name :
+       testing::all_or_first({"softmax", "layer_norm", "gelu", "cross_entropy", "layer_norm.welford"})) {
     const ContractReading r = read_contract(*find_op(name), Dtype::fp32, 1);
     EXPECT_EQ(r.best.accumulate, Dtype::fp32) << name;
     for (const TensorReading& t : r.tensors) {
